@@ -1,1 +1,35 @@
-//! Static tensor graphs.
+//! Static tensor graphs: **drawn once, differentiated, fused and planned once, run many times.**
+//!
+//! ```text
+//! Graph ─► grad ─► compile (fuse, plan memory) ─► Plan ─► device::cpu::Program ─► run, run, run …
+//! ```
+//!
+//! - [`graph`]: the drawing surface and the methods a model author writes with.
+//! - [`op`]: every operation, its shape rule and its gradient rule side by side.
+//! - [`grad()`]: reverse mode, graph in, graph out.
+//! - [`compile`]: element-wise chains and row reductions become one kernel; lifetimes become one arena.
+//! - [`params`], [`optim`]: named parameters in one flat vector; AdaMax, Adam, clipping, EMA in the graph.
+//! - [`rng`]: counter-based noise, the same on every device.
+//! - [`device::cpu`]: strict arithmetic, the same bits for any thread count and on any machine.
+//!
+//! The crate knows tensors, not images or VAEs; the one operation of a domain is the fused responsibility
+//! ([`op::Embeddings`]).
+
+pub mod compile;
+pub mod device;
+mod error;
+pub mod grad;
+pub mod graph;
+pub mod op;
+pub mod optim;
+pub mod params;
+pub mod rng;
+mod simplify;
+
+pub use compile::{Plan, compile};
+pub use device::cpu::{Data, Program, Store};
+pub use error::{Error, Result};
+pub use grad::grad;
+pub use graph::{DType, Graph, Var};
+pub use op::{Embeddings, Sampled};
+pub use params::{Init, Layout};

@@ -1,0 +1,367 @@
+//! One configuration for model, data and training.
+//!
+//! A [`Config`] always holds a value for every key: it starts from the defaults or a preset, a file changes some keys,
+//! `set` changes single ones. Presets are TOML files built into the program, in the same form as a user's own.
+//! A key that does not exist, or a value of the wrong kind, is refused with the place it was found at and the key that
+//! was probably meant. Whether the values make sense together is a second question, asked by [`Config::validate`] once
+//! all changes are in.
+//!
+//! ```
+//! let mut config = rrvq::config::Config::preset("tiny-swatches")?;
+//! config.set("train.lr=1e-3")?;
+//! config.validate()?;
+//! assert_eq!(config.train.lr, 1e-3);
+//! # Ok::<(), rrvq::Error>(())
+//! ```
+
+mod keys;
+mod sections;
+mod validate;
+
+pub use keys::Key;
+pub use sections::*;
+
+use crate::error::{Error, Result};
+use keys::{Node, Problem, section};
+use std::path::Path;
+use toml::de::DeTable;
+
+section! {
+    /// Everything that decides a run.
+    pub struct Config {
+        /// What the model is.
+        model: ModelConfig = ModelConfig::default(),
+        /// What it is trained on.
+        data: DataConfig = DataConfig::default(),
+        /// How it is trained.
+        train: TrainConfig = TrainConfig::default(),
+    }
+}
+
+const PRESETS: [(&str, &str); 3] = [
+    (
+        "tiny-swatches",
+        include_str!("../../presets/tiny-swatches.toml"),
+    ),
+    (
+        "swatches-l5",
+        include_str!("../../presets/swatches-l5.toml"),
+    ),
+    (
+        "swatches-rvq",
+        include_str!("../../presets/swatches-rvq.toml"),
+    ),
+];
+
+/// The presets: name, and one line on what it is for.
+pub fn presets() -> Vec<(&'static str, &'static str)> {
+    let about = |text: &'static str| {
+        text.lines()
+            .next()
+            .unwrap_or("")
+            .trim_start_matches('#')
+            .trim()
+    };
+    PRESETS
+        .iter()
+        .map(|(name, text)| (*name, about(text)))
+        .collect()
+}
+
+impl Config {
+    /// The preset called `name`.
+    pub fn preset(name: &str) -> Result<Config> {
+        let Some((_, text)) = PRESETS.iter().find(|(known, _)| *known == name) else {
+            let names: Vec<&str> = PRESETS.iter().map(|(known, _)| *known).collect();
+            let meant = match keys::nearest(name, names.iter().copied()) {
+                Some(meant) => format!("; did you mean {meant}?"),
+                None => String::new(),
+            };
+            return Err(Error::new(format!(
+                "there is no preset {name:?}{meant} (presets: {})",
+                names.join(", ")
+            )));
+        };
+        let mut config = Config::default();
+        config.merge(text, &format!("preset {name}"))?;
+        Ok(config)
+    }
+
+    /// The configuration in the TOML file at `path`; keys it does not name keep their defaults.
+    pub fn load(path: impl AsRef<Path>) -> Result<Config> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            Error::new(format!(
+                "{} is not a text file; expected a configuration in TOML",
+                path.display()
+            ))
+        })?;
+        let mut config = Config::default();
+        config.merge(&text, &path.display().to_string())?;
+        Ok(config)
+    }
+
+    /// Changes one key: `section.key=value`, the value as in TOML, quotes around text not needed.
+    pub fn set(&mut self, assignment: &str) -> Result<()> {
+        let source = format!("--set {assignment}");
+        let Some((path, text)) = assignment.split_once('=') else {
+            return Err(Error::new(format!(
+                "{source}: expected key=value, such as train.lr=1e-3"
+            )));
+        };
+        let (path, text) = (path.trim(), text.trim());
+        let value = format!("value = {text}")
+            .parse::<toml::Table>()
+            .ok()
+            .and_then(|mut table| table.remove("value").filter(|_| table.is_empty()))
+            .unwrap_or_else(|| toml::Value::String(text.into()));
+        let steps: Vec<&str> = path.split('.').map(str::trim).collect();
+        // A change is made whole or not at all.
+        let mut changed = self.clone();
+        changed
+            .put("", &steps, &value)
+            .map_err(|problem| tell(&source, problem))?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// A complete TOML file that loads again to an equal configuration.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self)
+            .map_err(|error| Error::new(format!("cannot write the configuration as TOML: {error}")))
+    }
+
+    /// Every key with its documentation and its value here.
+    pub fn keys(&self) -> Vec<Key> {
+        let mut keys = Vec::new();
+        self.list("", "", &mut keys);
+        keys
+    }
+
+    /// Changes every key that `text` names; `source` is what to call it in messages.
+    fn merge(&mut self, text: &str, source: &str) -> Result<()> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error
+                .span()
+                .map(|span| line_of(text, span.start))
+                .unwrap_or(1);
+            let message = error.message().lines().collect::<Vec<_>>().join("; ");
+            Error::new(format!(
+                "{source}, line {line}: this is not TOML: {message}"
+            ))
+        })?;
+        self.put("", &[], &toml::Value::Table(table))
+            .map_err(|problem| {
+                let (Problem::Unknown { path } | Problem::Misfit { path, .. }) = &problem;
+                match line_of_key(text, path) {
+                    Some(line) => tell(&format!("{source}, line {line}"), problem),
+                    None => tell(source, problem),
+                }
+            })
+    }
+}
+
+/// The sentence for a problem found in `source`.
+fn tell(source: &str, problem: Problem) -> Error {
+    match problem {
+        Problem::Unknown { path } => {
+            let known = Config::default().keys();
+            let section = path
+                .split_once('.')
+                .map(|(section, _)| format!("{section}."));
+            let hint = match keys::nearest(&path, known.iter().map(|key| key.path.as_str())) {
+                Some(meant) => format!("did you mean {meant}?"),
+                None => {
+                    let within = |key: &&Key| {
+                        section
+                            .as_ref()
+                            .is_some_and(|section| key.path.starts_with(section))
+                    };
+                    let near: Vec<&str> = known
+                        .iter()
+                        .filter(within)
+                        .map(|key| key.path.as_str())
+                        .collect();
+                    match near.is_empty() {
+                        true => "the sections are model, data and train".into(),
+                        false => format!("the keys there are {}", near.join(", ")),
+                    }
+                }
+            };
+            Error::new(format!("{source}: there is no key {path}; {hint}"))
+        }
+        Problem::Misfit {
+            path,
+            expected,
+            found,
+        } => Error::new(format!(
+            "{source}: {path}: expected {expected}, found {found}"
+        )),
+    }
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.as_bytes()
+        .iter()
+        .take(offset)
+        .filter(|byte| **byte == b'\n')
+        .count()
+        + 1
+}
+
+/// The line on which the dotted `path` stands, or the innermost part of it that can be found.
+fn line_of_key(text: &str, path: &str) -> Option<usize> {
+    let root = DeTable::parse(text).ok()?;
+    let mut table = root.get_ref();
+    let mut line = None;
+    for name in path.split('.') {
+        let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == name) else {
+            break;
+        };
+        line = Some(line_of(text, key.span().start));
+        match value.get_ref().as_table() {
+            Some(inner) => table = inner,
+            None => break,
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> String {
+        Config::default()
+            .merge(text, "my.toml")
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn presets_load_are_valid_and_described() {
+        assert_eq!(presets().len(), PRESETS.len());
+        for (name, about) in presets() {
+            Config::preset(name).unwrap().validate().unwrap();
+            assert!(about.len() > 20 && about.len() < 100, "{name}: {about}");
+        }
+    }
+
+    #[test]
+    fn written_configurations_load_again_equal() {
+        let mut config = Config::default();
+        for change in [
+            "model.codes=[8, 7, 6, 5, 4]",
+            "model.temperature.start=1.25",
+            "model.sigma=isotropic",
+            "data.dir=some/where \"odd\"",
+            "train.epsilon=1e-9",
+            "train.seed=9007199254740993",
+        ] {
+            config.set(change).unwrap();
+        }
+        for config in [
+            config,
+            Config::default(),
+            Config::preset("swatches-rvq").unwrap(),
+        ] {
+            let text = config.to_toml().unwrap();
+            let mut again = Config::default();
+            again.merge(&text, "written").unwrap();
+            assert_eq!(again, config);
+            assert_eq!(
+                toml::from_str::<Config>(&text).unwrap(),
+                config,
+                "and by serde alone"
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_keys_name_the_file_the_line_and_the_nearest_key() {
+        assert_eq!(
+            said("[model]\nchannels = 8\n\n[train]\nlearning_rate = 1\nbatc = 3\n"),
+            "my.toml, line 6: there is no key train.batc; did you mean train.batch?",
+        );
+        assert_eq!(
+            said("[model]\nbatch = 3\n"),
+            "my.toml, line 2: there is no key model.batch; did you mean train.batch?"
+        );
+        assert!(said("[modle]\nsize = 3\n").contains("line 1: there is no key modle"));
+    }
+
+    #[test]
+    fn wrong_values_name_what_was_expected() {
+        assert_eq!(
+            said("[train]\nlr = \"abc\"\n"),
+            "my.toml, line 2: train.lr: expected a number, found the text \"abc\"",
+        );
+        assert_eq!(
+            said("[model]\n\n\nchannels = -3\n"),
+            "my.toml, line 4: model.channels: expected a whole number of at least 0, found the number -3",
+        );
+        assert_eq!(
+            said("[model]\nsigma = \"two\"\n"),
+            "my.toml, line 2: model.sigma: expected one of \"diagonal\", \"isotropic\", \"one\", found the text \"two\"",
+        );
+        assert_eq!(
+            said("model = 3\n"),
+            "my.toml, line 1: model: expected a table of settings, found the number 3"
+        );
+        assert!(said("[model\n").starts_with("my.toml, line 1: this is not TOML: "));
+    }
+
+    #[test]
+    fn set_takes_toml_values_and_bare_words() {
+        let mut config = Config::default();
+        config.set("train.steps = 1e5").unwrap();
+        config.set("train.schedule=cosine").unwrap();
+        config.set("model.maps=[4,2]").unwrap();
+        config.set("model.temperature={start=1, end=0.1}").unwrap();
+        assert_eq!(config.train.steps, 100_000);
+        assert_eq!(config.train.schedule, Schedule::Cosine);
+        assert_eq!(config.model.maps, [4, 2]);
+        assert_eq!(
+            config.model.temperature,
+            Temperature {
+                start: 1.0,
+                end: 0.1
+            }
+        );
+    }
+
+    #[test]
+    fn set_refuses_with_a_sentence_and_changes_nothing() {
+        let mut config = Config::default();
+        let mut said = |change: &str| config.set(change).unwrap_err().to_string();
+        assert_eq!(
+            said("lr=1"),
+            "--set lr=1: there is no key lr; did you mean train.lr?"
+        );
+        assert_eq!(
+            said("train.lr"),
+            "--set train.lr: expected key=value, such as train.lr=1e-3"
+        );
+        assert_eq!(
+            said("data.flip=perhaps"),
+            "--set data.flip=perhaps: data.flip: expected true or false, found the text \"perhaps\"",
+        );
+        assert!(said("train.lr.x=1").contains("there is no key train.lr.x"));
+        assert!(said("model.temperature={start=2, stop=1}").contains("did you mean"));
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn every_key_has_a_line_of_documentation() {
+        let keys = Config::default().keys();
+        assert!(
+            keys.iter()
+                .any(|key| key.path == "model.temperature.start" && key.default == "0.5")
+        );
+        assert!(
+            keys.iter()
+                .all(|key| key.doc.ends_with('.') && !key.doc.contains('\n'))
+        );
+    }
+}

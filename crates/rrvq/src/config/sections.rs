@@ -1,0 +1,239 @@
+//! The settings themselves: one line of documentation and one default each.
+
+use super::keys::{Leaf, choice, section};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+section! {
+    /// What the model is.
+    pub struct ModelConfig {
+        /// Side of each layer's map of codes, bottom (largest) first.
+        maps: Vec<usize> = vec![16, 8, 4, 2, 1],
+        /// Layers for each entry of `maps`.
+        repeat: usize = 1,
+        /// Side of the images.
+        size: usize = 32,
+        /// Channels of the images: 3 for colour, 1 for grey.
+        image_channels: usize = 3,
+        /// Channels of the backbone.
+        channels: usize = 64,
+        /// Dimensions of an embedding and of a code's mean.
+        embed: usize = 32,
+        /// Codes in a codebook: one number for all layers, or a list with one for each layer, bottom first.
+        codes: Codes = Codes::Same(64),
+        /// Residual blocks between two latents.
+        blocks: usize = 1,
+        /// Residual blocks in front of each ladder and strap.
+        ladder_blocks: usize = 0,
+        /// Prior of the top layer: "learnt" or "uniform".
+        top: Top = Top::Learnt,
+        /// Variances of the codes: "diagonal" (one per dimension), "isotropic" (one per code) or "one" (fixed at 1).
+        sigma: Sigma = Sigma::Diagonal,
+        /// What the layers below see in training: "straight-through" (the hard code) or "relaxed" (a soft mixture).
+        sample: Sample = Sample::StraightThrough,
+        /// Gumbel-softmax temperature, going linearly from `start` to `end` over the run.
+        temperature: Temperature = Temperature::default(),
+        /// Free bits: KL below this many nats a position is not pushed down (per layer, averaged over the batch).
+        free_bits: f64 = 0.02,
+        /// Likelihood of a pixel: "logistic" (one learnt scale) or "logistic-channel" (one per channel).
+        likelihood: Likelihood = Likelihood::Logistic,
+        /// Log scale of the likelihood at the start.
+        log_scale: f64 = -3.5,
+        /// How a map grows on the way down: "transposed" convolution or "nearest" neighbour and a convolution.
+        grow: Grow = Grow::Transposed,
+        /// Standard deviation of the codes' means at the start.
+        code_scale: f64 = 0.3,
+    }
+}
+
+impl ModelConfig {
+    /// How many layers of latents there are.
+    pub fn layers(&self) -> usize {
+        self.maps.len() * self.repeat
+    }
+
+    /// The side of each layer's map, bottom first.
+    pub fn sides(&self) -> Vec<usize> {
+        self.maps
+            .iter()
+            .flat_map(|side| std::iter::repeat_n(*side, self.repeat))
+            .collect()
+    }
+}
+
+section! {
+    /// Where a temperature starts and where it ends.
+    pub struct Temperature {
+        /// Gumbel-softmax temperature at the first step.
+        start: f64 = 0.5,
+        /// Gumbel-softmax temperature at the last step.
+        end: f64 = 0.5,
+    }
+}
+
+section! {
+    /// What the model is trained on.
+    pub struct DataConfig {
+        /// Name of the data set.
+        name: String = "swatches".into(),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        /// Folder of the data set, relative to the working folder; made-up data needs none.
+        dir: Option<PathBuf> = None,
+        /// Whether training images are mirrored at random, where the data set allows it.
+        flip: bool = true,
+        /// How many training images to make up, for made-up data.
+        train_images: usize = 4096,
+        /// How many test images to make up, for made-up data.
+        test_images: usize = 512,
+    }
+}
+
+section! {
+    /// How the model is trained.
+    pub struct TrainConfig {
+        /// Steps in all.
+        steps: usize = 5000,
+        /// Images a step.
+        batch: usize = 64,
+        /// The optimiser: "adamax" or "adam".
+        optimiser: Optimiser = Optimiser::AdaMax,
+        /// Learning rate, after the warm-up and before the schedule lowers it.
+        lr: f64 = 2e-3,
+        /// Decay of the running mean of the gradient.
+        beta1: f64 = 0.9,
+        /// Decay of the running size of the gradient.
+        beta2: f64 = 0.999,
+        /// Smallest divisor of an update.
+        epsilon: f64 = 1e-8,
+        /// Gradients with a larger global norm are scaled down to it; 0 turns this off.
+        clip: f64 = 200.0,
+        /// Decay a step of the averaged weights that are evaluated and saved.
+        ema: f64 = 0.999,
+        /// Steps over which the learning rate rises from zero.
+        warmup: usize = 0,
+        /// Learning rate over the run: "constant", "cosine" (down to `lr_floor`) or "plateau" (lowered when stuck).
+        schedule: Schedule = Schedule::Constant,
+        /// The learning rate never goes below this under "cosine" and "plateau".
+        lr_floor: f64 = 5e-5,
+        /// The learning rate is multiplied by this when stuck, under "plateau".
+        plateau_factor: f64 = 0.8,
+        /// Evaluations without improvement that count as stuck, under "plateau".
+        plateau_patience: usize = 20,
+        /// Steps between evaluations on the test images; 0 evaluates at the end only.
+        eval_every: usize = 500,
+        /// Test images in an evaluation; 0 takes all.
+        eval_images: usize = 0,
+        /// Steps between saves; 0 saves at the end only.
+        save_every: usize = 500,
+        /// Steps between pictures of samples; 0 draws them at evaluations.
+        sample_every: usize = 0,
+        /// Seed of everything random.
+        seed: u64 = 0,
+    }
+}
+
+choice! {
+    /// Prior of the top layer.
+    pub enum Top {
+        /// From a learnt tensor, as every other layer's.
+        Learnt = "learnt",
+        /// All codes alike.
+        Uniform = "uniform",
+    }
+}
+
+choice! {
+    /// Variances of the codes.
+    pub enum Sigma {
+        /// One for each code and dimension.
+        Diagonal = "diagonal",
+        /// One for each code.
+        Isotropic = "isotropic",
+        /// All fixed at 1: rVQ.
+        One = "one",
+    }
+}
+
+choice! {
+    /// What the layers below see of a latent in training.
+    pub enum Sample {
+        /// Forward the hard code, backward the relaxed gradient.
+        StraightThrough = "straight-through",
+        /// The Gumbel-softmax mixture of codes.
+        Relaxed = "relaxed",
+    }
+}
+
+choice! {
+    /// Likelihood of a pixel.
+    pub enum Likelihood {
+        /// Discretised logistic, one scale for the whole image.
+        Logistic = "logistic",
+        /// Discretised logistic, one scale for each channel.
+        LogisticChannel = "logistic-channel",
+    }
+}
+
+choice! {
+    /// How a map grows on the way down.
+    pub enum Grow {
+        /// Transposed convolution of stride 2.
+        Transposed = "transposed",
+        /// Nearest neighbour, then a convolution.
+        Nearest = "nearest",
+    }
+}
+
+choice! {
+    /// The optimiser.
+    pub enum Optimiser {
+        /// Adam with the infinity norm.
+        AdaMax = "adamax",
+        /// Adam.
+        Adam = "adam",
+    }
+}
+
+choice! {
+    /// Learning rate over the run.
+    pub enum Schedule {
+        /// The same at every step.
+        Constant = "constant",
+        /// Half a cosine down to the floor.
+        Cosine = "cosine",
+        /// Multiplied by a factor when the evaluation no longer improves.
+        Plateau = "plateau",
+    }
+}
+
+/// Sizes of the codebooks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Codes {
+    /// The same in every layer.
+    Same(usize),
+    /// One for each layer, bottom first.
+    Each(Vec<usize>),
+}
+
+impl Codes {
+    /// Codes in the codebook of `layer`, counted from the bottom.
+    pub fn at(&self, layer: usize) -> usize {
+        match self {
+            Codes::Same(codes) => *codes,
+            Codes::Each(codes) => codes[layer],
+        }
+    }
+}
+
+impl Leaf for Codes {
+    fn expected() -> String {
+        "a whole number, or a list of them with one for each layer".into()
+    }
+    fn show(&self) -> String {
+        match self {
+            Codes::Same(codes) => codes.show(),
+            Codes::Each(codes) => codes.show(),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Whether the values of a configuration make sense, each alone and all together.
+
+use super::{Codes, Config, ModelConfig, Schedule};
+use crate::data;
+use crate::error::{Error, Result};
+
+impl Config {
+    /// Refuses, in one sentence that names the key, what cannot be trained.
+    pub fn validate(&self) -> Result<()> {
+        let (model, data, train) = (&self.model, &self.data, &self.train);
+        check_model(model)?;
+
+        data::check_name(&data.name)?;
+        within("data.train_images", data.train_images, 1, 100_000_000)?;
+        within("data.test_images", data.test_images, 1, 100_000_000)?;
+
+        within("train.steps", train.steps, 1, 1_000_000_000)?;
+        within("train.batch", train.batch, 1, 65_536)?;
+        within(
+            "train.plateau_patience",
+            train.plateau_patience,
+            1,
+            1_000_000,
+        )?;
+        above_zero("train.lr", train.lr)?;
+        above_zero("train.epsilon", train.epsilon)?;
+        at_least_zero("train.clip", train.clip)?;
+        at_least_zero("train.lr_floor", train.lr_floor)?;
+        below_one("train.beta1", train.beta1)?;
+        below_one("train.beta2", train.beta2)?;
+        below_one("train.ema", train.ema)?;
+        above_zero("train.plateau_factor", train.plateau_factor)?;
+        below_one("train.plateau_factor", train.plateau_factor)?;
+        if train.seed > i64::MAX as u64 {
+            return Err(Error::new(format!(
+                "train.seed is {}; expected at most {}",
+                train.seed,
+                i64::MAX
+            )));
+        }
+        if train.schedule != Schedule::Constant && train.lr_floor > train.lr {
+            return Err(Error::new(format!(
+                "train.lr_floor is {}, above train.lr = {}; lower the floor or raise the learning rate",
+                train.lr_floor, train.lr
+            )));
+        }
+        if train.schedule == Schedule::Plateau && train.eval_every == 0 {
+            return Err(Error::new(
+                "train.schedule is \"plateau\" but train.eval_every is 0; evaluations decide when the learning rate falls",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn check_model(model: &ModelConfig) -> Result<()> {
+    within("model.size", model.size, 2, 4096)?;
+    within("model.repeat", model.repeat, 1, 1024)?;
+    within("model.channels", model.channels, 1, 65_536)?;
+    within("model.embed", model.embed, 1, 65_536)?;
+    within("model.blocks", model.blocks, 0, 256)?;
+    within("model.ladder_blocks", model.ladder_blocks, 0, 256)?;
+    if ![1, 3].contains(&model.image_channels) {
+        let found = model.image_channels;
+        return Err(Error::new(format!(
+            "model.image_channels is {found}; expected 3 (colour) or 1 (grey)"
+        )));
+    }
+    check_maps(model)?;
+    match &model.codes {
+        Codes::Same(codes) => within("model.codes", *codes, 2, 65_536)?,
+        Codes::Each(codes) if codes.len() != model.layers() => {
+            return Err(Error::new(format!(
+                "model.codes lists {} numbers but the model has {} layers (entries of model.maps × model.repeat); \
+                 give one for each layer, or a single number for all",
+                codes.len(),
+                model.layers()
+            )));
+        }
+        Codes::Each(codes) => codes
+            .iter()
+            .try_for_each(|codes| within("model.codes", *codes, 2, 65_536))?,
+    }
+    above_zero("model.temperature.start", model.temperature.start)?;
+    above_zero("model.temperature.end", model.temperature.end)?;
+    at_least_zero("model.free_bits", model.free_bits)?;
+    above_zero("model.code_scale", model.code_scale)?;
+    if !(-12.0..=4.0).contains(&model.log_scale) {
+        return Err(Error::new(format!(
+            "model.log_scale is {}; expected between -12 and 4",
+            model.log_scale
+        )));
+    }
+    Ok(())
+}
+
+/// The bottom map is the image halved once or more; each next is the same size or half.
+fn check_maps(model: &ModelConfig) -> Result<()> {
+    let (size, maps) = (model.size, &model.maps);
+    let Some(bottom) = maps.first() else {
+        return Err(Error::new(
+            "model.maps is empty; give the side of at least one layer's map, such as [16]",
+        ));
+    };
+    within("model.maps", maps.len(), 1, 1024)?;
+    let halved: Vec<usize> = std::iter::successors(Some(size), |side| {
+        side.is_multiple_of(2).then_some(side / 2)
+    })
+    .skip(1)
+    .take_while(|side| *side > 0)
+    .collect();
+    if halved.is_empty() {
+        return Err(Error::new(format!(
+            "model.size is {size}, which cannot be halved; expected an even number"
+        )));
+    }
+    if !halved.contains(bottom) {
+        return Err(Error::new(format!(
+            "model.maps begins with {bottom}, but images of side {size} can only be halved to {}; begin with one of these",
+            halved
+                .iter()
+                .map(usize::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        )));
+    }
+    for (layer, pair) in maps.windows(2).enumerate() {
+        let (from, to) = (pair[0], pair[1]);
+        if to == from || (to > 0 && to * 2 == from) {
+            continue;
+        }
+        let advice = match from % 2 {
+            0 => format!("use {from} or {}", from / 2),
+            _ => format!("{from} is odd and cannot be halved; stop there or choose other sides"),
+        };
+        return Err(Error::new(format!(
+            "model.maps goes from {from} to {to} at entry {}; each map must have the side of the one before it or half \
+             of it: {advice}",
+            layer + 2
+        )));
+    }
+    Ok(())
+}
+
+fn within(key: &str, value: usize, low: usize, high: usize) -> Result<()> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "{key} is {value}; expected between {low} and {high}"
+    )))
+}
+
+fn above_zero(key: &str, value: f64) -> Result<()> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "{key} is {value}; expected a number above 0"
+    )))
+}
+
+fn at_least_zero(key: &str, value: f64) -> Result<()> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "{key} is {value}; expected a number of at least 0"
+    )))
+}
+
+fn below_one(key: &str, value: f64) -> Result<()> {
+    if (0.0..1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "{key} is {value}; expected a number of at least 0 and below 1"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(changes: &[&str]) -> String {
+        let mut config = Config::default();
+        changes
+            .iter()
+            .for_each(|change| config.set(change).unwrap());
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn maps_must_halve() {
+        assert!(
+            said(&["model.size=6", "model.maps=[3,1]"]).contains("goes from 3 to 1 at entry 2")
+        );
+        assert!(
+            said(&["model.size=6", "model.maps=[3,1]"]).contains("3 is odd and cannot be halved")
+        );
+        assert!(said(&["model.maps=[16,4]"]).contains("use 16 or 8"));
+        assert!(said(&["model.maps=[8,16]"]).contains("goes from 8 to 16"));
+        assert!(said(&["model.maps=[32,16]"]).contains("halved to 16, 8, 4, 2, 1"));
+        assert!(said(&["model.maps=[]"]).contains("empty"));
+        assert!(said(&["model.maps=[16,8,4,2,1,0]"]).contains("goes from 1 to 0"));
+        assert!(said(&["model.size=7"]).contains("cannot be halved"));
+    }
+
+    #[test]
+    fn the_paper_sizes_pass() {
+        for changes in [
+            [
+                "model.maps=[16,8,4,2]",
+                "model.repeat=8",
+                "model.size=32",
+                "model.codes=256",
+            ],
+            [
+                "model.maps=[32,16,8,4]",
+                "model.repeat=8",
+                "model.size=64",
+                "model.codes=256",
+            ],
+            [
+                "model.maps=[16,8,4,2,1]",
+                "model.repeat=1",
+                "model.size=64",
+                "model.codes=[128,64,32,16,8]",
+            ],
+        ] {
+            let mut config = Config::default();
+            changes
+                .iter()
+                .for_each(|change| config.set(change).unwrap());
+            config.validate().unwrap();
+            assert_eq!(config.model.sides().len(), config.model.layers());
+        }
+    }
+
+    #[test]
+    fn numbers_must_make_sense() {
+        for (change, key) in [
+            ("model.codes=1", "model.codes"),
+            (
+                "model.codes=[4,4]",
+                "lists 2 numbers but the model has 5 layers",
+            ),
+            ("train.batch=0", "train.batch"),
+            ("train.lr=nan", "train.lr"),
+            ("train.lr=-1", "train.lr"),
+            ("train.ema=1", "train.ema"),
+            ("train.plateau_factor=1.5", "train.plateau_factor"),
+            ("model.temperature.end=0", "model.temperature.end"),
+            ("model.image_channels=2", "model.image_channels"),
+            ("model.log_scale=inf", "model.log_scale"),
+            ("data.test_images=0", "data.test_images"),
+        ] {
+            assert!(said(&[change]).contains(key), "{change}");
+        }
+        assert!(said(&["train.schedule=cosine", "train.lr_floor=1"]).contains("train.lr_floor"));
+        assert!(
+            said(&["train.schedule=plateau", "train.eval_every=0"]).contains("train.eval_every")
+        );
+    }
+
+    #[test]
+    fn data_sets_to_come_are_named_as_such() {
+        assert_eq!(
+            said(&["data.name=cifar10"]),
+            "data set cifar10 is not built into this version yet; available: swatches"
+        );
+    }
+}

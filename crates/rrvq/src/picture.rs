@@ -1,0 +1,301 @@
+//! Pictures: 8-bit images as people see them.
+//!
+//! Grids of samples to PNG, users' images in, and data URIs for pages that must work without any other file.
+
+use crate::error::{Error, Result};
+use crate::run::write_atomic;
+use image::imageops::FilterType;
+use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageReader};
+use std::io::BufReader;
+use std::path::Path;
+
+/// An image of 8-bit samples, rows first, channels last; 1 channel is grey, 3 are red, green and blue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture {
+    width: usize,
+    height: usize,
+    channels: usize,
+    pixels: Vec<u8>,
+}
+
+const GAP: u8 = 255;
+
+impl Picture {
+    /// A picture of `shape` (height, width, channels) from its samples.
+    pub fn new(shape: [usize; 3], pixels: Vec<u8>) -> Result<Picture> {
+        let [height, width, channels] = shape;
+        let fits = pixels.len() == height * width * channels
+            && !pixels.is_empty()
+            && [1, 3].contains(&channels);
+        if !fits {
+            return Err(Error::new(format!(
+                "a picture of {height}×{width}×{channels} cannot be made of {} samples; expected height × width × 1 or 3",
+                pixels.len()
+            )));
+        }
+        Ok(Picture {
+            width,
+            height,
+            channels,
+            pixels,
+        })
+    }
+
+    /// The pictures of a batch that lie one after the other in `pixels`.
+    pub fn batch(shape: [usize; 3], pixels: &[u8]) -> Result<Vec<Picture>> {
+        let each: usize = shape.iter().product();
+        pixels
+            .chunks(each.max(1))
+            .map(|pixels| Picture::new(shape, pixels.to_vec()))
+            .collect()
+    }
+
+    /// Height, width and channels.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.height, self.width, self.channels]
+    }
+
+    /// The samples, rows first, channels last.
+    pub fn pixels(&self) -> &[u8] {
+        &self.pixels
+    }
+
+    /// The image in a PNG, JPEG or WebP file, cropped to its central square and resized to side `size`.
+    pub fn load(path: impl AsRef<Path>, size: usize, channels: usize) -> Result<Picture> {
+        let path = path.as_ref();
+        let file = std::fs::File::open(path).map_err(|error| Error::io("open", path, error))?;
+        let image = decode(BufReader::new(file)).map_err(|error| {
+            let path = path.display();
+            Error::new(format!(
+                "cannot read {path} as an image: {error}; expected a PNG, JPEG or WebP file"
+            ))
+        })?;
+        let square = image.width().min(image.height());
+        let (left, above) = ((image.width() - square) / 2, (image.height() - square) / 2);
+        let mut image = on_white(image.crop_imm(left, above, square, square));
+        if square as usize != size {
+            image = image.resize_exact(size as u32, size as u32, FilterType::Lanczos3);
+        }
+        let pixels = match channels {
+            1 => image.to_luma8().into_raw(),
+            _ => image.to_rgb8().into_raw(),
+        };
+        Picture::new([size, size, channels], pixels)
+    }
+
+    /// The picture as the bytes of a PNG file.
+    pub fn to_png(&self) -> Result<Vec<u8>> {
+        let colour = if self.channels == 1 {
+            ExtendedColorType::L8
+        } else {
+            ExtendedColorType::Rgb8
+        };
+        let mut bytes = Vec::new();
+        image::codecs::png::PngEncoder::new(&mut bytes)
+            .write_image(&self.pixels, self.width as u32, self.height as u32, colour)
+            .map_err(|error| Error::new(format!("cannot encode a picture as PNG: {error}")))?;
+        Ok(bytes)
+    }
+
+    /// Writes the picture as a PNG file.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let bytes = self.to_png()?;
+        write_atomic(path, |out| out.write_all(&bytes))
+    }
+
+    /// The picture as a `data:` address, for a page that holds its own images.
+    pub fn data_uri(&self) -> Result<String> {
+        Ok(format!("data:image/png;base64,{}", base64(&self.to_png()?)))
+    }
+}
+
+fn decode(file: BufReader<std::fs::File>) -> image::ImageResult<DynamicImage> {
+    let mut decoder = ImageReader::new(file)
+        .with_guessed_format()?
+        .into_decoder()?;
+    // Cameras store photographs lying down and say so beside the pixels.
+    let orientation = decoder.orientation()?;
+    let mut image = DynamicImage::from_decoder(decoder)?;
+    image.apply_orientation(orientation);
+    Ok(image)
+}
+
+/// Transparent parts become white, as on paper.
+fn on_white(image: DynamicImage) -> DynamicImage {
+    if !image.color().has_alpha() {
+        return image;
+    }
+    let mut image = image.to_rgba8();
+    for pixel in image.pixels_mut() {
+        let [colour @ .., alpha] = &mut pixel.0;
+        let cover = *alpha as u32;
+        colour
+            .iter_mut()
+            .for_each(|c| *c = ((*c as u32 * cover + 255 * (255 - cover) + 127) / 255) as u8);
+        *alpha = 255;
+    }
+    DynamicImage::ImageRgba8(image)
+}
+
+/// Pictures of one shape in rows of `columns`, `gap` pixels apart, every pixel drawn as `scale` × `scale`.
+pub fn grid(pictures: &[Picture], columns: usize, gap: usize, scale: usize) -> Result<Picture> {
+    let Some(first) = pictures.first() else {
+        return Err(Error::new("a grid needs at least one picture"));
+    };
+    let shape @ [height, width, channels] = first.shape();
+    if let Some(odd) = pictures.iter().find(|picture| picture.shape() != shape) {
+        return Err(Error::new(format!(
+            "a grid needs pictures of one shape, found {shape:?} and {:?}",
+            odd.shape()
+        )));
+    }
+    let (columns, scale) = (columns.clamp(1, pictures.len()), scale.max(1));
+    let rows = pictures.len().div_ceil(columns);
+    let (cell_width, cell_height) = (width * scale, height * scale);
+    let total_width = columns * (cell_width + gap) - gap;
+    let total_height = rows * (cell_height + gap) - gap;
+    let mut pixels = vec![GAP; total_width * total_height * channels];
+    for (number, picture) in pictures.iter().enumerate() {
+        let (left, above) = (
+            number % columns * (cell_width + gap),
+            number / columns * (cell_height + gap),
+        );
+        for y in 0..cell_height {
+            let source = &picture.pixels[y / scale * width * channels..][..width * channels];
+            let start = ((above + y) * total_width + left) * channels;
+            let target = &mut pixels[start..][..cell_width * channels];
+            for (pixel, block) in source
+                .chunks_exact(channels)
+                .zip(target.chunks_exact_mut(scale * channels))
+            {
+                block
+                    .chunks_exact_mut(channels)
+                    .for_each(|out| out.copy_from_slice(pixel));
+            }
+        }
+    }
+    Picture::new([total_height, total_width, channels], pixels)
+}
+
+/// A scale at which an image of side `size` is large enough to look at.
+pub fn comfortable_scale(size: usize) -> usize {
+    (96 / size.max(1)).clamp(1, 16)
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |place: usize| chunk.get(place).copied().unwrap_or(0) as usize;
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let letter = LETTERS[bits >> (18 - 6 * place) & 63];
+            text.push(if place <= chunk.len() {
+                letter as char
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::tests::Scratch;
+
+    fn plain(shape: [usize; 3], value: u8) -> Picture {
+        Picture::new(shape, vec![value; shape.iter().product()]).unwrap()
+    }
+
+    #[test]
+    fn base64_known_answers() {
+        let answers = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        answers
+            .iter()
+            .for_each(|(plain, coded)| assert_eq!(base64(plain.as_bytes()), *coded));
+        assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
+    }
+
+    #[test]
+    fn a_grid_places_scales_and_separates() {
+        let pictures = [
+            plain([1, 2, 1], 10),
+            plain([1, 2, 1], 20),
+            plain([1, 2, 1], 30),
+        ];
+        let whole = grid(&pictures, 2, 1, 2).unwrap();
+        assert_eq!(whole.shape(), [5, 9, 1]);
+        let rows: Vec<&[u8]> = whole.pixels().chunks(9).collect();
+        assert_eq!(rows[0], [10, 10, 10, 10, GAP, 20, 20, 20, 20]);
+        assert_eq!(rows[1], rows[0]);
+        assert_eq!(rows[2], [GAP; 9]);
+        assert_eq!(rows[4], [30, 30, 30, 30, GAP, GAP, GAP, GAP, GAP]);
+    }
+
+    #[test]
+    fn grids_of_nothing_and_of_mixed_shapes_are_refused() {
+        assert!(grid(&[], 2, 1, 1).is_err());
+        assert!(grid(&[plain([1, 1, 1], 0), plain([1, 2, 1], 0)], 2, 1, 1).is_err());
+        assert!(Picture::new([2, 2, 3], vec![0; 11]).is_err());
+        assert!(Picture::batch([1, 1, 3], &[0; 7]).is_err());
+    }
+
+    #[test]
+    fn pictures_survive_png() {
+        let scratch = Scratch::new();
+        for channels in [1, 3] {
+            let pixels = (0..4 * 4 * channels)
+                .map(|value| (value * 5) as u8)
+                .collect();
+            let picture = Picture::new([4, 4, channels], pixels).unwrap();
+            picture.save(scratch.path("picture.png")).unwrap();
+            assert_eq!(
+                Picture::load(scratch.path("picture.png"), 4, channels).unwrap(),
+                picture
+            );
+        }
+    }
+
+    #[test]
+    fn loading_crops_the_middle_and_resizes() {
+        let scratch = Scratch::new();
+        let side = |value| plain([8, 4, 3], value);
+        let wide = grid(&[side(0), side(90), side(90), side(255)], 4, 0, 1).unwrap();
+        wide.save(scratch.path("wide.png")).unwrap();
+        assert_eq!(
+            Picture::load(scratch.path("wide.png"), 2, 3).unwrap(),
+            plain([2, 2, 3], 90)
+        );
+        assert_eq!(
+            Picture::load(scratch.path("wide.png"), 16, 1).unwrap(),
+            plain([16, 16, 1], 90)
+        );
+    }
+
+    #[test]
+    fn what_is_not_an_image_is_named() {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.path("notes.png"), "not an image").unwrap();
+        let said = Picture::load(scratch.path("notes.png"), 2, 3)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.contains("notes.png as an image") && said.contains("PNG, JPEG or WebP"),
+            "{said}"
+        );
+        assert!(
+            Picture::load(scratch.path("none.png"), 2, 3)
+                .unwrap_err()
+                .to_string()
+                .contains("no such file")
+        );
+    }
+}

@@ -1,0 +1,319 @@
+//! The log of a run: `log.jsonl`, one JSON object a line.
+//!
+//! Lines are appended and flushed one by one, so the file can be followed while training. A run that was killed may
+//! leave a torn last line and lines past its last save; resuming drops both, so that no step is logged twice.
+
+use crate::error::{Error, Result};
+use crate::run::write_atomic;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// One line of the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Record {
+    Train(TrainRecord),
+    Eval(EvalRecord),
+}
+
+impl Record {
+    /// How many steps had been made.
+    pub fn step(&self) -> usize {
+        match self {
+            Record::Train(record) => record.step,
+            Record::Eval(record) => record.step,
+        }
+    }
+}
+
+/// How training goes.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TrainRecord {
+    /// Steps made.
+    pub step: usize,
+    /// What the optimiser lowers, in nats an image, free bits included.
+    #[serde(deserialize_with = "number")]
+    pub loss: f64,
+    /// Negative ELBO, in bits a dimension.
+    #[serde(deserialize_with = "number")]
+    pub bits_per_dim: f64,
+    /// The reconstruction's part of it, in bits a dimension.
+    #[serde(deserialize_with = "number")]
+    pub reconstruction: f64,
+    /// Each layer's KL, in bits a dimension, bottom first.
+    #[serde(deserialize_with = "numbers")]
+    pub kl: Vec<f64>,
+    /// Global norm of the gradient before clipping.
+    #[serde(deserialize_with = "number")]
+    pub grad_norm: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Temperature of the Gumbel-softmax.
+    pub temperature: f64,
+    /// Speed since the last record.
+    #[serde(deserialize_with = "number")]
+    pub images_per_second: f64,
+    /// Seconds of training since the run began.
+    pub seconds: f64,
+}
+
+/// What an evaluation found.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct EvalRecord {
+    /// Steps made.
+    pub step: usize,
+    /// "train" or "test".
+    pub split: String,
+    /// Images looked at.
+    pub images: usize,
+    /// Negative ELBO, in bits a dimension, with hard samples.
+    #[serde(deserialize_with = "number")]
+    pub bits_per_dim: f64,
+    /// The reconstruction's part of it, in bits a dimension.
+    #[serde(deserialize_with = "number")]
+    pub reconstruction: f64,
+    /// Each layer's KL, in bits a dimension, bottom first.
+    #[serde(deserialize_with = "numbers")]
+    pub kl: Vec<f64>,
+    /// How each layer's codes are used, bottom first.
+    pub usage: Vec<Usage>,
+    /// Seconds the evaluation took.
+    pub seconds: f64,
+}
+
+/// How the codes of a layer are used.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Codes that were drawn at least once.
+    pub used: usize,
+    /// Exponential of the entropy of how often each was drawn.
+    #[serde(deserialize_with = "number")]
+    pub perplexity: f64,
+    /// Codes that were never drawn.
+    pub dead: usize,
+}
+
+impl Usage {
+    /// The usage of a codebook whose codes were drawn `counts` times.
+    pub fn of(counts: &[u64]) -> Usage {
+        let total: u64 = counts.iter().sum();
+        let used = counts.iter().filter(|count| **count > 0).count();
+        let share = counts
+            .iter()
+            .filter(|count| **count > 0)
+            .map(|count| *count as f64 / total as f64);
+        let entropy: f64 = -share.map(|p| p * p.ln()).sum::<f64>();
+        Usage {
+            used,
+            perplexity: entropy.exp(),
+            dead: counts.len() - used,
+        }
+    }
+}
+
+/// JSON has no NaN and no infinity: they are written as null, and null is read as NaN.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
+    Option::deserialize(deserializer).map(|number| number.unwrap_or(f64::NAN))
+}
+
+fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<f64>, D::Error> {
+    let numbers = Vec::<Option<f64>>::deserialize(deserializer)?;
+    Ok(numbers
+        .into_iter()
+        .map(|number| number.unwrap_or(f64::NAN))
+        .collect())
+}
+
+/// Appends to a log.
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    file: File,
+}
+
+impl Log {
+    /// Begins a new log; an old one at `path` is lost.
+    pub fn create(path: impl Into<PathBuf>) -> Result<Log> {
+        let path = path.into();
+        let file = File::create(&path).map_err(|error| Error::io("create", &path, error))?;
+        Ok(Log { path, file })
+    }
+
+    /// Goes on with a log, dropping what was written after `step` steps.
+    pub fn resume(path: impl Into<PathBuf>, step: usize) -> Result<Log> {
+        let path = path.into();
+        let mut kept = String::new();
+        for record in read(&path)?.iter().filter(|record| record.step() <= step) {
+            kept.push_str(&line(record)?);
+        }
+        write_atomic(&path, |out| out.write_all(kept.as_bytes()))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .map_err(|error| Error::io("open", &path, error))?;
+        Ok(Log { path, file })
+    }
+
+    /// Appends one record.
+    pub fn write(&mut self, record: &Record) -> Result<()> {
+        // One call for the whole line, so that a reader seldom meets half of one.
+        self.file
+            .write_all(line(record)?.as_bytes())
+            .map_err(|error| Error::io("write", &self.path, error))
+    }
+}
+
+fn line(record: &Record) -> Result<String> {
+    let text = serde_json::to_string(record);
+    text.map(|text| text + "\n")
+        .map_err(|error| Error::new(format!("cannot write a record as JSON: {error}")))
+}
+
+/// Every record of the log at `path`; none if there is no file. A torn last line is passed over.
+pub fn read(path: impl AsRef<Path>) -> Result<Vec<Record>> {
+    let path = path.as_ref();
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(|error| Error::io("read", path, error))?,
+    };
+    let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    let mut records = Vec::new();
+    for (number, line) in lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty())
+    {
+        match serde_json::from_slice(line) {
+            Ok(record) => records.push(record),
+            // Only what follows the last line break can be torn.
+            Err(_) if number + 1 == lines.len() => {}
+            Err(error) => {
+                return Err(Error::new(format!(
+                    "{}, line {}: expected a record of a run, but {error}; remove the line",
+                    path.display(),
+                    number + 1
+                )));
+            }
+        }
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::tests::Scratch;
+
+    fn train(step: usize) -> Record {
+        Record::Train(TrainRecord {
+            step,
+            loss: 0.1 + 0.2,
+            kl: vec![0.25, 1e-9],
+            ..Default::default()
+        })
+    }
+
+    fn eval(step: usize) -> Record {
+        let usage = vec![Usage::of(&[4, 4, 0])];
+        Record::Eval(EvalRecord {
+            step,
+            split: "test".into(),
+            images: 64,
+            usage,
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let scratch = Scratch::new();
+        let mut log = Log::create(scratch.path("log.jsonl")).unwrap();
+        let records = [train(10), eval(10), train(20)];
+        records.iter().for_each(|record| log.write(record).unwrap());
+        assert_eq!(read(scratch.path("log.jsonl")).unwrap(), records);
+        assert_eq!(read(scratch.path("none.jsonl")).unwrap(), []);
+        let text = std::fs::read_to_string(scratch.path("log.jsonl")).unwrap();
+        assert!(
+            text.starts_with("{\"kind\":\"train\",\"step\":10,"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_diverged_run_can_still_be_read() {
+        let scratch = Scratch::new();
+        let mut log = Log::create(scratch.path("log.jsonl")).unwrap();
+        let kl = vec![f64::INFINITY, 1.0];
+        log.write(&Record::Train(TrainRecord {
+            loss: f64::NAN,
+            kl,
+            ..Default::default()
+        }))
+        .unwrap();
+        let records = read(scratch.path("log.jsonl")).unwrap();
+        let [Record::Train(record)] = records.as_slice() else {
+            panic!("{records:?}")
+        };
+        assert!(record.loss.is_nan() && record.kl[0].is_nan() && record.kl[1] == 1.0);
+    }
+
+    #[test]
+    fn resuming_drops_later_steps_and_a_torn_line() {
+        let scratch = Scratch::new();
+        let path = scratch.path("log.jsonl");
+        let mut log = Log::create(&path).unwrap();
+        [train(10), eval(10), train(20), eval(20)]
+            .iter()
+            .for_each(|record| log.write(record).unwrap());
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"kind\":\"train\",\"st").unwrap();
+        assert_eq!(read(&path).unwrap().len(), 4);
+        let mut log = Log::resume(&path, 10).unwrap();
+        log.write(&train(15)).unwrap();
+        assert_eq!(read(&path).unwrap(), [train(10), eval(10), train(15)]);
+    }
+
+    #[test]
+    fn a_broken_line_in_the_middle_is_named() {
+        let scratch = Scratch::new();
+        let path = scratch.path("log.jsonl");
+        let mut log = Log::create(&path).unwrap();
+        log.write(&train(1)).unwrap();
+        log.file.write_all(b"oops\n").unwrap();
+        log.write(&train(2)).unwrap();
+        let said = read(&path).unwrap_err().to_string();
+        assert!(
+            said.contains("log.jsonl, line 2: expected a record"),
+            "{said}"
+        );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_a_sentence() {
+        let mut log = Log::create("/dev/full").unwrap();
+        assert!(
+            log.write(&train(1))
+                .unwrap_err()
+                .to_string()
+                .contains("the disk is full")
+        );
+    }
+
+    #[test]
+    fn usage_counts_codes() {
+        let usage = Usage::of(&[5, 5, 0, 5, 5]);
+        assert_eq!((usage.used, usage.dead), (4, 1));
+        assert!((usage.perplexity - 4.0).abs() < 1e-12);
+        assert_eq!(
+            Usage::of(&[0, 0]),
+            Usage {
+                used: 0,
+                perplexity: 1.0,
+                dead: 2
+            }
+        );
+    }
+}

@@ -1,0 +1,5 @@
+//! Training.
+
+pub mod log;
+pub mod schedule;
+pub mod tensorboard;

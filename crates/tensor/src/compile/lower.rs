@@ -1,0 +1,787 @@
+//! Groups to kernels: where every tensor lives, and the element-wise program of each group.
+
+use super::fuse::{Group, Groups, Kind};
+use super::layout::{Live, Source, access};
+use super::memory::{Span, assign};
+use super::*;
+use crate::op::conv_out;
+use std::collections::HashMap;
+
+struct Lowering<'a, 'g> {
+    live: &'a Live<'g>,
+    groups: &'a Groups,
+    params: &'a Layout,
+    /// Group of each computed node.
+    of: HashMap<NodeId, usize>,
+    places: HashMap<NodeId, Place>,
+    inputs: Vec<Named>,
+    states: Vec<Named>,
+}
+
+pub(crate) fn lower(
+    live: &Live<'_>,
+    groups: &Groups,
+    params: &Layout,
+    outputs: &[(String, NodeId)],
+) -> Plan {
+    let mut of = HashMap::new();
+    for (index, group) in groups.order.iter().enumerate() {
+        of.extend(group.nodes.iter().map(|&n| (n, index)));
+    }
+    let (inputs, states, places) = (Vec::new(), Vec::new(), HashMap::new());
+    let mut low = Lowering {
+        live,
+        groups,
+        params,
+        of,
+        places,
+        inputs,
+        states,
+    };
+    low.place_outside();
+    let arena = low.place_inside(outputs);
+    let mut kernels = Vec::new();
+    for group in &groups.order {
+        low.kernels(group, &mut kernels);
+    }
+    let outputs = outputs
+        .iter()
+        .map(|(name, id)| {
+            let node = live.node(*id);
+            Named {
+                name: name.clone(),
+                shape: node.shape.clone(),
+                dtype: node.dtype,
+                place: low.place(*id),
+            }
+        })
+        .collect();
+    Plan {
+        kernels,
+        arena,
+        inputs: low.inputs,
+        states: low.states,
+        outputs,
+    }
+}
+
+impl Lowering<'_, '_> {
+    fn state(&mut self, name: &str, len: usize) -> usize {
+        if let Some(index) = self.states.iter().position(|s| s.name == name) {
+            return index;
+        }
+        let index = self.states.len();
+        let place = Place {
+            base: Base::State(index),
+            offset: 0,
+        };
+        self.states.push(Named {
+            name: name.into(),
+            shape: vec![len],
+            dtype: DType::F32,
+            place,
+        });
+        index
+    }
+
+    /// Inputs, parameters and states have their own memory.
+    fn place_outside(&mut self) {
+        let ids: Vec<NodeId> = self.live.ids().collect();
+        for id in ids {
+            let node = self.live.node(id).clone();
+            let place = match &node.op {
+                Op::Input { name, .. } => {
+                    let place = Place {
+                        base: Base::Input(self.inputs.len()),
+                        offset: 0,
+                    };
+                    let (shape, dtype) = (node.shape.clone(), node.dtype);
+                    self.inputs.push(Named {
+                        name: name.clone(),
+                        shape,
+                        dtype,
+                        place,
+                    });
+                    place
+                }
+                Op::Param { name, .. } => {
+                    let base = Base::State(self.state("theta", self.params.len()));
+                    let offset = self.params.get(name).map_or(0, |e| e.offset);
+                    Place { base, offset }
+                }
+                Op::State { name, len } => Place {
+                    base: Base::State(self.state(name, *len)),
+                    offset: 0,
+                },
+                Op::Assign { name } => Place {
+                    base: Base::State(self.state(name, node.len())),
+                    offset: 0,
+                },
+                _ => continue,
+            };
+            self.places.insert(id, place);
+        }
+    }
+
+    /// What a node reads, seen through views and folded broadcasts.
+    fn root(&self, id: NodeId, input: NodeId) -> NodeId {
+        match self.live.source(input) {
+            Source::Stretched { root, .. } if self.live.is_elementwise(id) => root,
+            _ => self.live.resolve(input).0,
+        }
+    }
+
+    /// Everything else that must be seen by another kernel gets a part of the arena.
+    fn place_inside(&mut self, outputs: &[(String, NodeId)]) -> usize {
+        let end = self.groups.order.len();
+        let mut spans: HashMap<NodeId, Span> = HashMap::new();
+        let touch = |spans: &mut HashMap<NodeId, Span>, root: NodeId, born: usize, last: usize| {
+            let len = self.live.node(root).len();
+            let span = spans.entry(root).or_insert(Span {
+                len,
+                first: born,
+                last: born,
+            });
+            span.last = span.last.max(last);
+        };
+        for (index, group) in self.groups.order.iter().enumerate() {
+            for &id in &group.nodes {
+                if matches!(group.kind, Kind::Alone(_)) || group.kind == Kind::Closing(id) {
+                    touch(&mut spans, id, index, index);
+                }
+                for &input in &self.live.node(id).inputs {
+                    let root = self.root(id, input);
+                    match self.of.get(&root) {
+                        Some(&born) if born != index => touch(&mut spans, root, born, index),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        for (_, id) in outputs {
+            let root = self.live.resolve(*id).0;
+            if let Some(&born) = self.of.get(&root) {
+                touch(&mut spans, root, born, end);
+            }
+        }
+        spans.retain(|id, _| !self.places.contains_key(id));
+        let homes = self.pack_in_place(&mut spans, end);
+        let mut ids: Vec<NodeId> = spans.keys().copied().collect();
+        ids.sort();
+        let list: Vec<Span> = ids.iter().map(|id| spans[id]).collect();
+        let (offsets, total) = assign(&list);
+        for (id, offset) in ids.into_iter().zip(offsets) {
+            self.places.insert(
+                id,
+                Place {
+                    base: Base::Arena,
+                    offset,
+                },
+            );
+        }
+        for (id, (pack, at)) in homes {
+            let Place { base, offset } = self.places[&pack];
+            self.places.insert(
+                id,
+                Place {
+                    base,
+                    offset: offset + at,
+                },
+            );
+        }
+        total
+    }
+
+    /// What is only made to be packed is made where it will lie.
+    fn pack_in_place(
+        &self,
+        spans: &mut HashMap<NodeId, Span>,
+        end: usize,
+    ) -> HashMap<NodeId, (NodeId, usize)> {
+        let mut homes = HashMap::new();
+        for group in &self.groups.order {
+            let Kind::Alone(pack) = group.kind else {
+                continue;
+            };
+            let Op::Pack { offsets, .. } = &self.live.node(pack).op else {
+                continue;
+            };
+            for (&input, &at) in self.live.node(pack).inputs.iter().zip(offsets) {
+                let (root, _) = self.live.resolve(input);
+                let whole = self.live.node(root).len() == self.live.node(input).len();
+                let Some(&span) = spans.get(&root).filter(|s| whole && s.last < end) else {
+                    continue;
+                };
+                spans.remove(&root);
+                homes.insert(root, (pack, at));
+                let home = spans.get_mut(&pack).expect("a pack lies in memory");
+                home.first = home.first.min(span.first);
+                home.last = home.last.max(span.last);
+            }
+        }
+        homes
+    }
+
+    fn place(&self, id: NodeId) -> Place {
+        let (root, at) = self.live.resolve(id);
+        let place = self
+            .places
+            .get(&root)
+            .unwrap_or_else(|| panic!("{:?} has no memory", self.live.node(root).op));
+        Place {
+            base: place.base,
+            offset: place.offset + at,
+        }
+    }
+
+    fn kernels(&self, group: &Group, out: &mut Vec<Kernel>) {
+        match group.kind {
+            Kind::Chain => out.push(Kernel::Map(self.chain(group))),
+            Kind::Anchored(anchor) => out.push(self.anchored(group, anchor)),
+            Kind::Closing(id) => {
+                let node = self.live.node(id);
+                let Op::Reduce { op, from, to } = node.op else {
+                    unreachable!("only reductions close a chain")
+                };
+                let shape = &self.live.node(node.inputs[0]).shape;
+                let outer = shape[..from].iter().product();
+                let (len, inner) = (
+                    shape[from..to].iter().product(),
+                    shape[to..].iter().product(),
+                );
+                out.push(Kernel::Reduce {
+                    chain: self.chain(group),
+                    op,
+                    outer,
+                    len,
+                    inner,
+                    out: self.place(id),
+                });
+            }
+            Kind::Alone(id) => self.alone(id, group, out),
+        }
+    }
+
+    fn geometry(&self, x: &[usize], w: &[usize], stride: usize) -> ConvGeometry {
+        let (kh, kw) = (w[0], w[1]);
+        let (oh, ow) = (conv_out(x[1], kh, stride), conv_out(x[2], kw, stride));
+        ConvGeometry {
+            n: x[0],
+            h: x[1],
+            w: x[2],
+            ci: w[2],
+            oh,
+            ow,
+            co: w[3],
+            kh,
+            kw,
+            stride,
+        }
+    }
+
+    fn anchored(&self, group: &Group, anchor: NodeId) -> Kernel {
+        let node = self.live.node(anchor);
+        let (a, b) = (self.place(node.inputs[0]), self.place(node.inputs[1]));
+        let (sa, sb) = (
+            &self.live.node(node.inputs[0]).shape,
+            &self.live.node(node.inputs[1]).shape,
+        );
+        let chain = self.chain(group);
+        match node.op {
+            Op::Conv { stride } => Kernel::Conv {
+                geometry: self.geometry(sa, sb, stride),
+                x: a,
+                w: b,
+                chain,
+            },
+            Op::ConvGradInput { stride, .. } => Kernel::ConvGradInput {
+                geometry: self.geometry(&node.shape, sb, stride),
+                dy: a,
+                w: b,
+                chain,
+            },
+            Op::Matmul { ta, tb } => {
+                let k = if ta { sa[0] } else { sa[1] };
+                Kernel::Matmul {
+                    m: node.shape[0],
+                    k,
+                    n: node.shape[1],
+                    ta,
+                    tb,
+                    a,
+                    b,
+                    chain,
+                }
+            }
+            _ => unreachable!("not an anchor"),
+        }
+    }
+
+    fn alone(&self, id: NodeId, group: &Group, out: &mut Vec<Kernel>) {
+        let node = self.live.node(id);
+        let to = self.place(id);
+        let from = |i: usize| self.place(node.inputs[i]);
+        let shape = |i: usize| &self.live.node(node.inputs[i]).shape;
+        let map = |s: &[usize]| [s[0], s[1], s[2], s[3]];
+        let mut step = |movement| {
+            out.push(Kernel::Move {
+                movement,
+                from: from(0),
+                to,
+            })
+        };
+        match &node.op {
+            Op::Const { bits, .. } => out.push(Kernel::Fill {
+                to,
+                len: node.len(),
+                value: f32::from_bits(*bits),
+            }),
+            Op::Broadcast { shape: wide } => {
+                let narrow = shape(0);
+                let mut strides = vec![0; wide.len()];
+                let mut stride = 1;
+                for axis in (0..wide.len()).rev() {
+                    strides[axis] = if narrow[axis] == 1 { 0 } else { stride };
+                    stride *= narrow[axis];
+                }
+                step(Movement::Broadcast {
+                    shape: wide.clone(),
+                    strides,
+                });
+            }
+            Op::Upsample { factor } => step(Movement::Upsample {
+                shape: map(shape(0)),
+                factor: *factor,
+            }),
+            Op::SumPool { factor } => step(Movement::SumPool {
+                shape: map(shape(0)),
+                factor: *factor,
+            }),
+            Op::SpaceToDepth { factor } => step(Movement::SpaceToDepth {
+                shape: map(shape(0)),
+                factor: *factor,
+            }),
+            Op::DepthToSpace { factor } => step(Movement::DepthToSpace {
+                shape: map(shape(0)),
+                factor: *factor,
+            }),
+            Op::Slice { axis, start, len } => {
+                let s = shape(0);
+                let (outer, inner): (usize, usize) =
+                    (s[..*axis].iter().product(), s[axis + 1..].iter().product());
+                let mut from = from(0);
+                from.offset += start * inner;
+                let movement = Movement::Runs {
+                    outer,
+                    len: len * inner,
+                    from: s[*axis] * inner,
+                    to: len * inner,
+                };
+                out.push(Kernel::Move { movement, from, to });
+            }
+            Op::Pad { axis, before, .. } => {
+                let s = shape(0);
+                let (outer, inner): (usize, usize) =
+                    (s[..*axis].iter().product(), s[axis + 1..].iter().product());
+                out.push(Kernel::Fill {
+                    to,
+                    len: node.len(),
+                    value: 0.0,
+                });
+                let at = Place {
+                    base: to.base,
+                    offset: to.offset + before * inner,
+                };
+                let (len, wide) = (s[*axis] * inner, node.shape[*axis] * inner);
+                let movement = Movement::Runs {
+                    outer,
+                    len,
+                    from: len,
+                    to: wide,
+                };
+                out.push(Kernel::Move {
+                    movement,
+                    from: from(0),
+                    to: at,
+                });
+            }
+            Op::Concat { axis } => {
+                let inner: usize = node.shape[axis + 1..].iter().product();
+                let outer: usize = node.shape[..*axis].iter().product();
+                let mut start = 0;
+                for i in 0..node.inputs.len() {
+                    let len = shape(i)[*axis] * inner;
+                    let at = Place {
+                        base: to.base,
+                        offset: to.offset + start,
+                    };
+                    let movement = Movement::Runs {
+                        outer,
+                        len,
+                        from: len,
+                        to: node.shape[*axis] * inner,
+                    };
+                    out.push(Kernel::Move {
+                        movement,
+                        from: from(i),
+                        to: at,
+                    });
+                    start += len;
+                }
+            }
+            Op::Pack { offsets, len } => self.pack(node, offsets, *len, to, out),
+            Op::ArgMax => {
+                let cols = *shape(0).last().expect("argmax has an axis");
+                out.push(Kernel::ArgMax {
+                    rows: node.len(),
+                    cols,
+                    x: from(0),
+                    out: to,
+                });
+            }
+            Op::Gather => {
+                let (codes, cols) = (shape(0)[0], shape(0)[1]);
+                let rows = node.shape[0];
+                out.push(Kernel::Gather {
+                    rows,
+                    cols,
+                    codes,
+                    table: from(0),
+                    index: from(1),
+                    out: to,
+                });
+            }
+            Op::ScatterAdd { rows: codes } => {
+                let (rows, cols) = (shape(1)[0], shape(1)[1]);
+                out.push(Kernel::ScatterAdd {
+                    rows,
+                    cols,
+                    codes: *codes,
+                    index: from(0),
+                    x: from(1),
+                    out: to,
+                });
+            }
+            Op::ConvGradWeight { stride, kh, kw } => {
+                let geometry =
+                    self.geometry(shape(0), &[*kh, *kw, shape(0)[3], shape(1)[3]], *stride);
+                out.push(Kernel::ConvGradWeight {
+                    geometry,
+                    x: from(0),
+                    dy: from(1),
+                    out: to,
+                });
+            }
+            Op::Responsibility(op) => {
+                let inputs = (0..node.inputs.len()).map(from).collect();
+                let (rows, dim, codes) = (node.shape[0], node.shape[1], shape(4)[0]);
+                let (index, kl) = (self.part(group, 1), self.part(group, 2));
+                out.push(Kernel::Responsibility {
+                    op: *op,
+                    rows,
+                    dim,
+                    codes,
+                    inputs,
+                    z: to,
+                    index,
+                    kl,
+                });
+            }
+            Op::ResponsibilityGrad(op) => {
+                let inputs = (0..node.inputs.len()).map(from).collect();
+                let (rows, dim, codes) = (node.shape[0], node.shape[1], shape(4)[0]);
+                let outputs = [
+                    Some(to),
+                    self.part(group, 1),
+                    self.part(group, 2),
+                    self.part(group, 3),
+                ];
+                out.push(Kernel::ResponsibilityGrad {
+                    op: *op,
+                    rows,
+                    dim,
+                    codes,
+                    inputs,
+                    outputs,
+                });
+            }
+            op => unreachable!("{op:?} is not a kernel of its own"),
+        }
+    }
+
+    /// Where a further result of a group's node goes, if anybody wants it.
+    fn part(&self, group: &Group, wanted: usize) -> Option<Place> {
+        let is = |id: &&NodeId| matches!(self.live.node(**id).op, Op::Part { index, .. } if index == wanted);
+        group.nodes.iter().find(is).map(|&id| self.place(id))
+    }
+
+    /// Copies what does not lie in its place yet and clears the gaps.
+    fn pack(
+        &self,
+        node: &crate::graph::Node,
+        offsets: &[usize],
+        len: usize,
+        to: Place,
+        out: &mut Vec<Kernel>,
+    ) {
+        let mut parts: Vec<(usize, NodeId)> = offsets
+            .iter()
+            .copied()
+            .zip(node.inputs.iter().copied())
+            .collect();
+        parts.sort_by_key(|p| p.0);
+        let mut end = 0;
+        for (at, input) in parts {
+            let size = self.live.node(input).len();
+            let here = Place {
+                base: to.base,
+                offset: to.offset + at,
+            };
+            if at > end {
+                let gap = Place {
+                    base: to.base,
+                    offset: to.offset + end,
+                };
+                out.push(Kernel::Fill {
+                    to: gap,
+                    len: at - end,
+                    value: 0.0,
+                });
+            }
+            let from = self.place(input);
+            if from != here {
+                let movement = Movement::Runs {
+                    outer: 1,
+                    len: size,
+                    from: size,
+                    to: size,
+                };
+                out.push(Kernel::Move {
+                    movement,
+                    from,
+                    to: here,
+                });
+            }
+            end = at + size;
+        }
+        if end < len {
+            let gap = Place {
+                base: to.base,
+                offset: to.offset + end,
+            };
+            out.push(Kernel::Fill {
+                to: gap,
+                len: len - end,
+                value: 0.0,
+            });
+        }
+    }
+
+    /// The element-wise program of a group.
+    fn chain(&self, group: &Group) -> Chain {
+        let cols = group.cols.unwrap_or(group.full).max(1);
+        let mut builder = ChainBuilder {
+            low: self,
+            group,
+            cols,
+            values: HashMap::new(),
+            last_use: HashMap::new(),
+            chain: Chain {
+                rows: group.full / cols,
+                cols,
+                flat: group.cols.is_none(),
+                loads: Vec::new(),
+                stores: Vec::new(),
+                steps: Vec::new(),
+                regs: 0,
+                row_regs: 0,
+                result: None,
+            },
+            free: [Vec::new(), Vec::new()],
+        };
+        builder.build();
+        builder.chain
+    }
+}
+
+struct ChainBuilder<'a, 'b, 'g> {
+    low: &'a Lowering<'b, 'g>,
+    group: &'a Group,
+    cols: usize,
+    values: HashMap<NodeId, Operand>,
+    last_use: HashMap<NodeId, usize>,
+    chain: Chain,
+    /// Registers whose value nobody needs any more: whole blocks, rows.
+    free: [Vec<usize>; 2],
+}
+
+impl ChainBuilder<'_, '_, '_> {
+    fn build(&mut self) {
+        let nodes = self.group.nodes.clone();
+        for (at, &id) in nodes.iter().enumerate() {
+            for &input in &self.low.live.node(id).inputs {
+                self.last_use.insert(self.low.root(id, input), at);
+            }
+        }
+        for (at, &id) in nodes.iter().enumerate() {
+            match self.group.kind {
+                Kind::Anchored(anchor) if anchor == id => {
+                    self.values.insert(id, Operand::Anchor);
+                    if self.is_stored(id) {
+                        self.step(id, at, StepOp::Copy, vec![Operand::Anchor]);
+                    }
+                }
+                Kind::Closing(end) if end == id => {
+                    let (root, offset) = self.low.live.resolve(self.low.live.node(id).inputs[0]);
+                    self.chain.result = Some(self.direct(root, offset, false));
+                }
+                _ => self.compute(id, at),
+            }
+        }
+    }
+
+    fn is_stored(&self, id: NodeId) -> bool {
+        self.low.places.contains_key(&id)
+    }
+
+    fn compute(&mut self, id: NodeId, at: usize) {
+        let node = self.low.live.node(id);
+        let rows = self.low.groups.row_wise[id.index()];
+        let reduces = matches!(node.op, Op::Reduce { .. });
+        let op = match &node.op {
+            Op::Unary(op) => StepOp::Unary(*op),
+            Op::Binary(op) => StepOp::Binary(*op),
+            Op::Select => StepOp::Select,
+            Op::Cast => StepOp::Cast(self.low.live.node(node.inputs[0]).dtype),
+            Op::Assign { .. } => StepOp::Copy,
+            Op::Noise {
+                distribution,
+                stream,
+                ..
+            } => {
+                let counter = self.low.place(node.inputs[0]);
+                StepOp::Noise {
+                    distribution: *distribution,
+                    stream: *stream,
+                    counter,
+                }
+            }
+            Op::Reduce { op, .. } => StepOp::Reduce(*op),
+            op => unreachable!("{op:?} is not element-wise"),
+        };
+        let args = match op {
+            StepOp::Noise { .. } => vec![],
+            _ => node
+                .inputs
+                .iter()
+                .map(|&i| self.operand(i, rows && !reduces))
+                .collect(),
+        };
+        self.step(id, at, op, args);
+    }
+
+    fn operand(&mut self, input: NodeId, row_wise: bool) -> Operand {
+        match self.low.live.source(input) {
+            Source::Const(c) => Operand::Const(c),
+            Source::Direct { root, offset } => self.direct(root, offset, row_wise),
+            Source::Stretched { root, offset, runs } => match self.values.get(&root) {
+                Some(&value) if self.low.of.get(&root) == self.low.of.get(&self.group.nodes[0]) => {
+                    value
+                }
+                _ => {
+                    let access = if row_wise && runs.iter().all(|r| r.kept) && !runs.is_empty() {
+                        Access::Flat
+                    } else {
+                        access(&runs, self.cols)
+                    };
+                    self.load(root, offset, access)
+                }
+            },
+        }
+    }
+
+    fn direct(&mut self, root: NodeId, offset: usize, _row_wise: bool) -> Operand {
+        match self.values.get(&root) {
+            Some(&value) => value,
+            None => self.load(root, offset, Access::Flat),
+        }
+    }
+
+    fn load(&mut self, root: NodeId, offset: usize, access: Access) -> Operand {
+        let base = self.low.place(root);
+        let place = Place {
+            base: base.base,
+            offset: base.offset + offset,
+        };
+        let dtype = self.low.live.node(root).dtype;
+        let known = self
+            .chain
+            .loads
+            .iter()
+            .position(|l| l.place == place && l.access == access && l.dtype == dtype);
+        Operand::Load(known.unwrap_or_else(|| {
+            self.chain.loads.push(Load {
+                place,
+                dtype,
+                access,
+            });
+            self.chain.loads.len() - 1
+        }))
+    }
+
+    /// Appends a step; its result goes to memory where others want it, else to a register.
+    fn step(&mut self, id: NodeId, at: usize, op: StepOp, args: Vec<Operand>) {
+        let row_wise = self.low.groups.row_wise[id.index()];
+        let to = if self.is_stored(id) {
+            self.chain.stores.push(StorePlace {
+                place: self.low.place(id),
+                row_wise,
+            });
+            Operand::Store(self.chain.stores.len() - 1)
+        } else {
+            let (free, count) = match row_wise {
+                true => (&mut self.free[1], &mut self.chain.row_regs),
+                false => (&mut self.free[0], &mut self.chain.regs),
+            };
+            let reg = free.pop().unwrap_or_else(|| {
+                *count += 1;
+                *count - 1
+            });
+            if row_wise {
+                Operand::Row(reg)
+            } else {
+                Operand::Reg(reg)
+            }
+        };
+        let row_step = row_wise && !matches!(op, StepOp::Reduce(_));
+        self.chain.steps.push(Step {
+            op,
+            args,
+            to,
+            row_wise: row_step,
+        });
+        // An anchor stays where it is; a copy of it in memory serves the other kernels.
+        if self.values.get(&id) != Some(&Operand::Anchor) {
+            self.values.insert(id, to);
+        }
+        self.release(at);
+    }
+
+    /// Frees the registers of values that were used for the last time.
+    fn release(&mut self, at: usize) {
+        let dead: Vec<NodeId> = self
+            .last_use
+            .iter()
+            .filter(|&(n, &last)| last == at && self.values.contains_key(n))
+            .map(|(&n, _)| n)
+            .collect();
+        for id in dead {
+            self.last_use.remove(&id);
+            match self.values[&id] {
+                Operand::Reg(r) => self.free[0].push(r),
+                Operand::Row(r) => self.free[1].push(r),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! From a graph to a [`Plan`]: everything that can be decided before the first run.
+//!
+//! 1. What is live: the nodes that outputs and assignments depend on ([`Live`]).
+//! 2. [`fuse`]: nodes become groups, one kernel each. Edges between element-wise operations, row reductions
+//!    and the epilogues of convolutions and products are contracted as long as no cycle arises.
+//! 3. [`lower`]: each group becomes a [`Kernel`]; element-wise parts become a small [`Chain`] program.
+//! 4. [`memory`]: lifetimes, then offsets in one arena.
+//!
+//! A plan is plain data and knows no device.
+
+mod fuse;
+mod layout;
+mod lower;
+mod memory;
+
+use crate::graph::{DType, Graph, NodeId, Var};
+use crate::op::{BinaryOp, Op, ReduceOp, ResponsibilityOp, UnaryOp};
+use crate::params::Layout;
+use crate::rng::Distribution;
+use crate::{Error, Result};
+
+pub(crate) use layout::Live;
+
+/// Which memory a tensor lives in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    Arena,
+    Input(usize),
+    State(usize),
+}
+
+/// Where a tensor starts, in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub base: Base,
+    pub offset: usize,
+}
+
+/// How an element-wise chain reads a tensor. Elements are numbered row by row, `cols` to a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Access {
+    /// Element i at i.
+    Flat,
+    /// One value for all.
+    Scalar,
+    /// Row r starts at ((r / div) % modulo) · stride; along the row it advances (`spread`) or stays.
+    Rows {
+        div: usize,
+        modulo: usize,
+        stride: usize,
+        spread: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub place: Place,
+    pub dtype: DType,
+    pub access: Access,
+}
+
+/// Where a step of a chain finds a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operand {
+    /// A block-sized register.
+    Reg(usize),
+    /// A register with one value a row.
+    Row(usize),
+    Load(usize),
+    /// What another step of this chain has stored already.
+    Store(usize),
+    Const(f32),
+    /// The convolution's or product's result this chain finishes.
+    Anchor,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StepOp {
+    Copy,
+    Unary(UnaryOp),
+    Binary(BinaryOp),
+    Select,
+    /// Bytes or indices to f32.
+    Cast(DType),
+    Noise {
+        distribution: Distribution,
+        stream: u32,
+        counter: Place,
+    },
+    /// A row to one value.
+    Reduce(ReduceOp),
+}
+
+/// One element-wise instruction over a block of rows.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub op: StepOp,
+    pub args: Vec<Operand>,
+    /// `Reg`, `Row` or `Store`.
+    pub to: Operand,
+    /// Works on one value a row, not on whole rows.
+    pub row_wise: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct StorePlace {
+    pub place: Place,
+    /// One value a row.
+    pub row_wise: bool,
+}
+
+/// A fused element-wise program over `rows` × `cols` elements.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    pub rows: usize,
+    pub cols: usize,
+    /// No access and no step depends on rows: any range of elements may be a block.
+    pub flat: bool,
+    pub loads: Vec<Load>,
+    pub stores: Vec<StorePlace>,
+    pub steps: Vec<Step>,
+    pub regs: usize,
+    pub row_regs: usize,
+    /// The value a closing reduction takes.
+    pub result: Option<Operand>,
+}
+
+/// Geometry of a convolution from [n, h, w, ci] to [n, oh, ow, co].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvGeometry {
+    pub n: usize,
+    pub h: usize,
+    pub w: usize,
+    pub ci: usize,
+    pub oh: usize,
+    pub ow: usize,
+    pub co: usize,
+    pub kh: usize,
+    pub kw: usize,
+    pub stride: usize,
+}
+
+/// What moves or picks data without arithmetic; shapes are the input's.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Movement {
+    /// Strides of the input along each axis of `shape` (the output's).
+    Broadcast {
+        shape: Vec<usize>,
+        strides: Vec<usize>,
+    },
+    /// Copies `outer` runs of `len`, `from`/`to` strides apart.
+    Runs {
+        outer: usize,
+        len: usize,
+        from: usize,
+        to: usize,
+    },
+    Upsample {
+        shape: [usize; 4],
+        factor: usize,
+    },
+    SumPool {
+        shape: [usize; 4],
+        factor: usize,
+    },
+    SpaceToDepth {
+        shape: [usize; 4],
+        factor: usize,
+    },
+    DepthToSpace {
+        shape: [usize; 4],
+        factor: usize,
+    },
+}
+
+/// One thing a device does.
+#[derive(Clone, Debug)]
+pub enum Kernel {
+    Map(Chain),
+    /// [outer, len, inner] → [outer, inner], after an element-wise chain.
+    Reduce {
+        chain: Chain,
+        op: ReduceOp,
+        outer: usize,
+        len: usize,
+        inner: usize,
+        out: Place,
+    },
+    Conv {
+        geometry: ConvGeometry,
+        x: Place,
+        w: Place,
+        chain: Chain,
+    },
+    ConvGradInput {
+        geometry: ConvGeometry,
+        dy: Place,
+        w: Place,
+        chain: Chain,
+    },
+    ConvGradWeight {
+        geometry: ConvGeometry,
+        x: Place,
+        dy: Place,
+        out: Place,
+    },
+    Matmul {
+        m: usize,
+        k: usize,
+        n: usize,
+        ta: bool,
+        tb: bool,
+        a: Place,
+        b: Place,
+        chain: Chain,
+    },
+    Move {
+        movement: Movement,
+        from: Place,
+        to: Place,
+    },
+    Fill {
+        to: Place,
+        len: usize,
+        value: f32,
+    },
+    ArgMax {
+        rows: usize,
+        cols: usize,
+        x: Place,
+        out: Place,
+    },
+    Gather {
+        rows: usize,
+        cols: usize,
+        codes: usize,
+        table: Place,
+        index: Place,
+        out: Place,
+    },
+    ScatterAdd {
+        rows: usize,
+        cols: usize,
+        codes: usize,
+        index: Place,
+        x: Place,
+        out: Place,
+    },
+    Responsibility {
+        op: ResponsibilityOp,
+        rows: usize,
+        dim: usize,
+        codes: usize,
+        /// The op's inputs in order.
+        inputs: Vec<Place>,
+        z: Place,
+        index: Option<Place>,
+        kl: Option<Place>,
+    },
+    ResponsibilityGrad {
+        op: ResponsibilityOp,
+        rows: usize,
+        dim: usize,
+        codes: usize,
+        inputs: Vec<Place>,
+        /// d e_q, d mu, d logvar, d e_p.
+        outputs: [Option<Place>; 4],
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub dtype: DType,
+    pub place: Place,
+}
+
+/// A compiled graph.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub kernels: Vec<Kernel>,
+    /// Floats of the one allocation all intermediate tensors share.
+    pub arena: usize,
+    pub inputs: Vec<Named>,
+    /// Flat f32 vectors that outlive a run; the parameters are `theta`.
+    pub states: Vec<Named>,
+    pub outputs: Vec<Named>,
+}
+
+impl Plan {
+    pub fn arena_bytes(&self) -> usize {
+        self.arena * 4
+    }
+}
+
+/// Compiles what `outputs` and the graph's assignments need. Parameters are found by name in `layout`, which
+/// may come from another graph: a training step and a sampler share one flat vector.
+pub fn compile(graph: &Graph, layout: &Layout, outputs: &[(&str, Var<'_>)]) -> Result<Plan> {
+    let outputs: Vec<(String, NodeId)> = outputs
+        .iter()
+        .map(|(n, v)| (n.to_string(), v.id()))
+        .collect();
+    let live = Live::new(graph, &outputs);
+    for node in live.ids().map(|id| live.node(id)) {
+        if let Op::Param { name, shape } = &node.op {
+            match layout.get(name) {
+                Some(entry) if entry.shape == *shape => {}
+                Some(entry) => {
+                    let have = &entry.shape;
+                    return Err(Error::new(format!(
+                        "parameter {name} has shape {have:?} where {shape:?} is drawn"
+                    )));
+                }
+                None => {
+                    return Err(Error::new(format!(
+                        "parameter {name} is not in the model's layout"
+                    )));
+                }
+            }
+        }
+    }
+    let groups = fuse::fuse(&live);
+    Ok(lower::lower(&live, &groups, layout, &outputs))
+}

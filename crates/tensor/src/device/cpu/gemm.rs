@@ -1,0 +1,135 @@
+//! Matrix products, and the tiles and panels that convolutions share with them.
+//!
+//! Results leave block by block through [`Finish`], so that whatever follows a product (bias,
+//! activation, a residual sum) runs while the block is still in cache and before it reaches memory.
+
+use crate::device::cpu::scratch::with_scratch;
+use crate::device::cpu::simd::Isa;
+use panels::{Layout, Panels, panel_width};
+use rayon::prelude::*;
+use tile::{Passes, Point, Row, Segment, outer, product};
+
+pub mod panels;
+pub mod tile;
+
+/// Takes finished outputs: the index of the first element and a contiguous block, which it may
+/// overwrite. Called in any order, from any thread.
+pub type Finish<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
+
+/// Floats of a block: with its operands, what a second-level cache holds.
+const BLOCK_FLOATS: usize = 16 * 1024;
+/// Blocks worth having, for threads to share.
+const BLOCKS: usize = 8;
+/// Rows worth having in a block, for tiles to be full and panels to be reused.
+const BLOCK_ROWS: usize = 16;
+/// Terms of a sum of outer products that stay in the first-level cache.
+pub const POINTS: usize = 64;
+
+/// Rows of a block, from the shape alone: `rows` rows of `cols` columns in all.
+pub fn block_rows(rows: usize, cols: usize) -> usize {
+    let fit = (BLOCK_FLOATS / cols.max(1)).max(1);
+    fit.min((rows / BLOCKS).max(BLOCK_ROWS))
+}
+
+/// C = op(A) · op(B), C being m × n and the sums k long; op transposes where `ta` or `tb` says so.
+/// A is stored m × k (k × m with `ta`), B k × n (n × k with `tb`), all row-major.
+#[allow(clippy::too_many_arguments)]
+pub fn matmul(
+    isa: Isa,
+    m: usize,
+    k: usize,
+    n: usize,
+    ta: bool,
+    tb: bool,
+    a: &[f32],
+    b: &[f32],
+    finish: Finish,
+) {
+    assert_eq!(a.len(), m * k);
+    assert_eq!(b.len(), k * n);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let block = block_rows(m, n);
+    let layout = if tb {
+        Layout::Transposed
+    } else {
+        Layout::Straight
+    };
+    if !ta {
+        let passes = Passes::new(panel_width(isa, n), [Segment { a: 0, b: 0, len: k }]);
+        Panels::with(isa, k, n, layout, b, |b| {
+            (0..m.div_ceil(block)).into_par_iter().for_each(|unit| {
+                let first = unit * block;
+                let count = block.min(m - first);
+                let rows: Vec<Row> = (0..count)
+                    .map(|r| Row {
+                        a: (first + r) * k,
+                        c: r * n,
+                    })
+                    .collect();
+                with_scratch(count * n, |c| {
+                    product(isa, a, &rows, &passes, b, c, false);
+                    finish(first * n, c);
+                });
+            });
+        });
+    } else if tb {
+        with_scratch(k * n, |straight| {
+            transpose(n, k, b, straight);
+            transposed_product(isa, [m, k, n], block, a, straight, finish);
+        });
+    } else {
+        transposed_product(isa, [m, k, n], block, a, b, finish);
+    }
+}
+
+/// AᵀB from the rows of A and B.
+fn transposed_product(
+    isa: Isa,
+    [m, k, n]: [usize; 3],
+    block: usize,
+    a: &[f32],
+    b: &[f32],
+    finish: Finish,
+) {
+    let points: Vec<Point> = (0..POINTS.min(k))
+        .map(|p| Point { a: p * m, b: p * n })
+        .collect();
+    (0..m.div_ceil(block)).into_par_iter().for_each(|unit| {
+        let first = unit * block;
+        let count = block.min(m - first);
+        with_scratch(count * n, |c| {
+            c.fill(0.0);
+            for p in (0..k).step_by(POINTS) {
+                let points = &points[..POINTS.min(k - p)];
+                outer(
+                    isa,
+                    &a[p * m + first..],
+                    &b[p * n..],
+                    points,
+                    count,
+                    n,
+                    c,
+                    n,
+                );
+            }
+            finish(first * n, c);
+        });
+    });
+}
+
+/// `to` = the transpose of the `rows` × `cols` matrix `from`.
+fn transpose(rows: usize, cols: usize, from: &[f32], to: &mut [f32]) {
+    for (c, out) in to.chunks_mut(rows.max(1)).enumerate() {
+        for (o, v) in out
+            .iter_mut()
+            .zip(from[c.min(from.len())..].iter().step_by(cols))
+        {
+            *o = *v;
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,179 @@
+//! The right-hand operand of a product, laid out for the register tiles.
+//!
+//! Columns are cut into panels of up to four vectors (one where registers are few); a panel is
+//! contiguous, row after row, with zeros past the last column. A matrix that is a single full panel
+//! already has this layout and is used where it lies.
+
+use crate::device::cpu::scratch::with_scratch;
+use crate::device::cpu::simd::{Isa, WIDTH};
+use rayon::prelude::*;
+
+/// A packed matrix of `depth` rows and `cols` columns.
+pub struct Panels<'a> {
+    data: &'a [f32],
+    pub depth: usize,
+    pub cols: usize,
+    wide: bool,
+}
+
+/// One panel: `cols` columns from `first` on, in `vectors` vectors.
+pub struct Panel<'a> {
+    pub data: &'a [f32],
+    pub first: usize,
+    pub cols: usize,
+    pub vectors: usize,
+}
+
+/// How element (k, j) of the matrix to pack is found: `data[k / block * block_stride + …]`.
+#[derive(Clone, Copy)]
+pub enum Layout {
+    /// Row-major, as the sum walks it.
+    Straight,
+    /// Stored with rows and columns exchanged.
+    Transposed,
+    /// Blocks of `depth / taps` rows, each block stored transposed, the blocks in reverse order: the
+    /// weights of a convolution as its data gradient walks them.
+    FlippedTaps { taps: usize },
+}
+
+/// Vectors of each panel, widest first, of equal width give or take one.
+#[inline(always)]
+pub fn split_columns(wide: bool, cols: usize) -> impl Iterator<Item = usize> {
+    let vectors = cols.div_ceil(WIDTH);
+    let panels = if wide { vectors.div_ceil(4) } else { vectors };
+    let (low, higher) = (vectors / panels.max(1), vectors % panels.max(1));
+    (0..panels).map(move |p| low + usize::from(p < higher))
+}
+
+/// Columns of the widest panel.
+pub fn panel_width(isa: Isa, cols: usize) -> usize {
+    let wide = isa.clamp_to_machine() == Isa::Avx512;
+    split_columns(wide, cols).next().unwrap_or(1) * WIDTH
+}
+
+impl<'a> Panels<'a> {
+    /// Packs a `depth` × `cols` matrix into scratch memory for the length of `body`.
+    pub fn with<R>(
+        isa: Isa,
+        depth: usize,
+        cols: usize,
+        layout: Layout,
+        data: &[f32],
+        body: impl FnOnce(&Panels) -> R,
+    ) -> R {
+        assert_eq!(data.len(), depth * cols);
+        let wide = isa.clamp_to_machine() == Isa::Avx512;
+        let aligned = data.as_ptr() as usize % 64 == 0;
+        let single = cols == panel_width(isa, cols);
+        if matches!(layout, Layout::Straight) && single && (aligned || !wide) {
+            return body(&Panels {
+                data,
+                depth,
+                cols,
+                wide,
+            });
+        }
+        with_scratch(Self::floats(depth, cols), |packed| {
+            Self::pack(wide, depth, cols, layout, data, packed);
+            body(&Panels {
+                data: packed,
+                depth,
+                cols,
+                wide,
+            })
+        })
+    }
+
+    /// Floats a packed matrix takes.
+    pub fn floats(depth: usize, cols: usize) -> usize {
+        depth * cols.next_multiple_of(WIDTH)
+    }
+
+    /// Packs into memory of the caller, [`floats`](Self::floats) long.
+    pub fn packed(isa: Isa, depth: usize, cols: usize, data: &[f32], out: &'a mut [f32]) -> Self {
+        assert_eq!(data.len(), depth * cols);
+        let wide = isa.clamp_to_machine() == Isa::Avx512;
+        Self::pack(wide, depth, cols, Layout::Straight, data, out);
+        Panels {
+            data: out,
+            depth,
+            cols,
+            wide,
+        }
+    }
+
+    fn pack(wide: bool, depth: usize, cols: usize, layout: Layout, data: &[f32], out: &mut [f32]) {
+        let mut out = out;
+        let mut first = 0;
+        for vectors in split_columns(wide, cols) {
+            let width = vectors * WIDTH;
+            let (panel, rest) = out.split_at_mut(depth * width);
+            out = rest;
+            let n = width.min(cols - first);
+            // Rows are independent, so the split does not show in the result.
+            let band = 64;
+            panel
+                .par_chunks_mut(band * width)
+                .enumerate()
+                .with_min_len(4)
+                .for_each(|(i, rows)| {
+                    pack_rows(depth, cols, layout, data, first, n, i * band, width, rows);
+                });
+            first += n;
+        }
+    }
+
+    #[inline(always)]
+    pub fn iter(&self) -> impl Iterator<Item = Panel<'_>> {
+        let (mut first, mut start) = (0, 0);
+        let (depth, cols, data) = (self.depth, self.cols, self.data);
+        split_columns(self.wide, cols).map(move |vectors| {
+            let floats = depth * vectors * WIDTH;
+            let panel = Panel {
+                data: &data[start..start + floats],
+                first,
+                cols: (cols - first).min(vectors * WIDTH),
+                vectors,
+            };
+            first += panel.cols;
+            start += floats;
+            panel
+        })
+    }
+}
+
+/// Rows `k0..` of one panel, columns `first..first + n`.
+#[allow(clippy::too_many_arguments)]
+fn pack_rows(
+    depth: usize,
+    cols: usize,
+    layout: Layout,
+    data: &[f32],
+    first: usize,
+    n: usize,
+    k0: usize,
+    width: usize,
+    rows: &mut [f32],
+) {
+    for (i, row) in rows.chunks_mut(width).enumerate() {
+        let k = k0 + i;
+        let (start, step) = match layout {
+            Layout::Straight => (k * cols + first, 1),
+            Layout::Transposed => (first * depth + k, depth),
+            Layout::FlippedTaps { taps } => {
+                let block = depth / taps;
+                let tap = taps - 1 - k / block;
+                ((tap * cols + first) * block + k % block, block)
+            }
+        };
+        let (body, pad) = row.split_at_mut(n);
+        if step == 1 {
+            body.copy_from_slice(&data[start..start + n]);
+        } else {
+            for (o, v) in body.iter_mut().zip(data[start..].iter().step_by(step)) {
+                *o = *v;
+            }
+        }
+        pad.fill(0.0);
+    }
+}

@@ -1,0 +1,508 @@
+//! The CPU: strict arithmetic on fixed buffers.
+//!
+//! **The same bits for any thread count and on any machine.** A dot product is one chain of fused
+//! multiply-adds in increasing k; sums have one fixed shape; exp and log are ours. Speed comes from
+//! vectorising over outputs and from work that is cut the same way whoever does it.
+//!
+//! A [`Program`] owns the arena its plan asked for and runs on it again and again; parameters and optimiser
+//! state live in a [`Store`] that several programs share. Threads are rayon's current pool.
+
+mod chain;
+pub mod conv;
+pub mod gemm;
+pub mod math;
+mod memory;
+mod movement;
+mod reduce;
+pub mod responsibility;
+pub mod scratch;
+pub mod simd;
+
+use crate::compile::{Base, ConvGeometry, Kernel, Named, Place, Plan};
+use crate::graph::DType;
+use crate::rng::Noise;
+use crate::{Error, Result};
+use chain::Runner;
+use conv::ConvShape;
+use memory::Memory;
+use rayon::prelude::*;
+use simd::Isa;
+use std::collections::BTreeMap;
+
+/// Flat f32 vectors that outlive a run, by name: parameters, moments, averages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Store {
+    pub vectors: BTreeMap<String, Vec<f32>>,
+}
+
+impl Store {
+    pub fn with(name: &str, vector: Vec<f32>) -> Self {
+        let mut store = Self::default();
+        store.insert(name, vector);
+        store
+    }
+
+    pub fn insert(&mut self, name: &str, vector: Vec<f32>) {
+        self.vectors.insert(name.into(), vector);
+    }
+
+    /// A vector that is known to be there.
+    pub fn get(&self, name: &str) -> &[f32] {
+        self.vectors.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// An input of one run.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    F32(&'a [f32]),
+    U32(&'a [u32]),
+    U8(&'a [u8]),
+}
+
+impl Data<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Data::F32(v) => v.len(),
+            Data::U32(v) => v.len(),
+            Data::U8(v) => v.len(),
+        }
+    }
+
+    fn dtype(&self) -> DType {
+        match self {
+            Data::F32(_) => DType::F32,
+            Data::U32(_) => DType::U32,
+            Data::U8(_) => DType::U8,
+        }
+    }
+
+    fn pointer(&self) -> *const u8 {
+        match self {
+            Data::F32(v) => v.as_ptr().cast(),
+            Data::U32(v) => v.as_ptr().cast(),
+            Data::U8(v) => v.as_ptr(),
+        }
+    }
+}
+
+/// The four words noise is addressed by, as the graph's `counter` input wants them.
+pub fn counter(seed: u64, step: u64) -> [u32; 4] {
+    [
+        seed as u32,
+        (seed >> 32) as u32,
+        step as u32,
+        (step >> 32) as u32,
+    ]
+}
+
+/// A plan with its memory, ready to run.
+pub struct Program {
+    plan: Plan,
+    arena: Vec<f32>,
+    isa: Isa,
+    /// Copies of outputs that are inputs or states, which the arena does not hold.
+    outside: BTreeMap<String, Vec<f32>>,
+}
+
+impl Program {
+    pub fn new(plan: Plan) -> Self {
+        Self::with_isa(plan, simd::isa())
+    }
+
+    /// For tests that compare instruction sets.
+    pub fn with_isa(plan: Plan, isa: Isa) -> Self {
+        let arena = vec![0.0; plan.arena];
+        Program {
+            plan,
+            arena,
+            isa: isa.clamp_to_machine(),
+            outside: BTreeMap::new(),
+        }
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Runs once. Inputs are matched by name; states are read from and written to `store`.
+    pub fn run(&mut self, store: &mut Store, inputs: &[(&str, Data<'_>)]) -> Result<()> {
+        self.run_timed(store, inputs, |_, _| {})
+    }
+
+    /// Runs once and tells how long each kernel took.
+    pub fn run_timed(
+        &mut self,
+        store: &mut Store,
+        inputs: &[(&str, Data<'_>)],
+        mut observe: impl FnMut(&Kernel, std::time::Duration),
+    ) -> Result<()> {
+        let mut pointers = Vec::new();
+        for want in &self.plan.inputs {
+            pointers.push(find_input(want, inputs)?.pointer());
+        }
+        for want in &self.plan.states {
+            let have = store.vectors.get(&want.name).map(Vec::len);
+            if have != Some(want.shape[0]) {
+                let (name, len) = (&want.name, want.shape[0]);
+                return Err(Error::new(format!(
+                    "state {name} should have {len} values, the store has {have:?}"
+                )));
+            }
+        }
+        let states = self.plan.states.iter();
+        let states = states
+            .map(|s| {
+                store
+                    .vectors
+                    .get_mut(&s.name)
+                    .expect("checked above")
+                    .as_mut_ptr()
+            })
+            .collect();
+        let memory = Memory::new(self.arena.as_mut_ptr(), pointers, states);
+        for kernel in &self.plan.kernels {
+            let start = std::time::Instant::now();
+            // SAFETY: the plan gives every tensor its own place for as long as it lives.
+            unsafe { execute(self.isa, kernel, &memory) };
+            observe(kernel, start.elapsed());
+        }
+        self.outside.clear();
+        for out in self
+            .plan
+            .outputs
+            .iter()
+            .filter(|o| o.place.base != Base::Arena)
+        {
+            let len = out.shape.iter().product();
+            // SAFETY: inputs and states were checked to have their sizes.
+            let values = unsafe { memory.slice(out.place, len) };
+            self.outside.insert(out.name.clone(), values.to_vec());
+        }
+        Ok(())
+    }
+
+    fn find_output(&self, name: &str) -> &Named {
+        let found = self.plan.outputs.iter().find(|o| o.name == name);
+        found.unwrap_or_else(|| panic!("the program has no output {name}"))
+    }
+
+    /// An f32 output of the last run. Asking for one that was not compiled is a mistake in the program.
+    pub fn output(&self, name: &str) -> &[f32] {
+        let out = self.find_output(name);
+        assert_eq!(out.dtype, DType::F32, "output {name} holds indices");
+        match out.place.base {
+            Base::Arena => &self.arena[out.place.offset..][..out.shape.iter().product()],
+            _ => &self.outside[name],
+        }
+    }
+
+    /// An output of indices.
+    pub fn output_u32(&self, name: &str) -> Vec<u32> {
+        let out = self.find_output(name);
+        assert_eq!(out.dtype, DType::U32, "output {name} holds floats");
+        let len = out.shape.iter().product();
+        self.arena[out.place.offset..][..len]
+            .iter()
+            .map(|v| v.to_bits())
+            .collect()
+    }
+
+    /// A scalar output.
+    pub fn scalar(&self, name: &str) -> f32 {
+        self.output(name)[0]
+    }
+}
+
+fn find_input<'a>(want: &Named, inputs: &[(&str, Data<'a>)]) -> Result<Data<'a>> {
+    let name = &want.name;
+    let Some((_, data)) = inputs.iter().find(|(n, _)| n == name) else {
+        return Err(Error::new(format!("input {name} was not given")));
+    };
+    let len: usize = want.shape.iter().product();
+    if data.len() != len || data.dtype() != want.dtype {
+        let (have, dtype) = (data.len(), data.dtype());
+        let wanted = want.dtype;
+        return Err(Error::new(format!(
+            "input {name} has {have} {dtype:?} where {len} {wanted:?} are expected"
+        )));
+    }
+    Ok(*data)
+}
+
+/// Work is cut by size alone, never by the number of threads; small work stays on this one.
+pub(crate) fn for_ranges(total: usize, grain: usize, work: impl Fn(usize, usize) + Sync) {
+    let grain = grain.max(1);
+    let pieces = total.div_ceil(grain);
+    if pieces <= 1 || rayon::current_num_threads() == 1 {
+        work(0, total);
+        return;
+    }
+    (0..pieces)
+        .into_par_iter()
+        .for_each(|i| work(i * grain, ((i + 1) * grain).min(total)));
+}
+
+fn conv_shape(g: &ConvGeometry) -> ConvShape {
+    let ConvGeometry {
+        n,
+        h,
+        w,
+        ci,
+        oh,
+        ow,
+        co,
+        kh,
+        kw,
+        stride,
+    } = *g;
+    assert_eq!(kh, kw, "kernels are square");
+    ConvShape {
+        n,
+        h,
+        w,
+        ci,
+        co,
+        kh,
+        kw,
+        stride,
+        pad: (kh - 1) / 2,
+        oh,
+        ow,
+    }
+}
+
+unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
+    unsafe {
+        let floats = |place: Place, len: usize| m.slice(place, len);
+        match kernel {
+            Kernel::Map(chain) => chain::run_map(isa, chain, m),
+            Kernel::Reduce {
+                chain,
+                op,
+                outer,
+                len,
+                inner,
+                out,
+            } => {
+                reduce::run(
+                    isa,
+                    chain,
+                    m,
+                    *op,
+                    [*outer, *len, *inner],
+                    m.slice_mut(*out, outer * inner),
+                );
+            }
+            Kernel::Conv {
+                geometry: g,
+                x,
+                w,
+                chain,
+            } => {
+                let runner = Runner::new(isa, chain, m);
+                let (x, w) = (
+                    floats(*x, g.n * g.h * g.w * g.ci),
+                    floats(*w, g.kh * g.kw * g.ci * g.co),
+                );
+                conv::conv(isa, &conv_shape(g), x, w, &|first, block| {
+                    runner.finish(first, block)
+                });
+            }
+            Kernel::ConvGradInput {
+                geometry: g,
+                dy,
+                w,
+                chain,
+            } => {
+                let runner = Runner::new(isa, chain, m);
+                let (dy, w) = (
+                    floats(*dy, g.n * g.oh * g.ow * g.co),
+                    floats(*w, g.kh * g.kw * g.ci * g.co),
+                );
+                conv::conv_grad_input(isa, &conv_shape(g), dy, w, &|first, block| {
+                    runner.finish(first, block)
+                });
+            }
+            Kernel::ConvGradWeight {
+                geometry: g,
+                x,
+                dy,
+                out,
+            } => {
+                let (x, dy) = (
+                    floats(*x, g.n * g.h * g.w * g.ci),
+                    floats(*dy, g.n * g.oh * g.ow * g.co),
+                );
+                let dw = m.slice_mut(*out, g.kh * g.kw * g.ci * g.co);
+                conv::conv_grad_weight(isa, &conv_shape(g), x, dy, dw);
+            }
+            Kernel::Matmul {
+                m: rows,
+                k,
+                n,
+                ta,
+                tb,
+                a,
+                b,
+                chain,
+            } => {
+                let runner = Runner::new(isa, chain, m);
+                let (a, b) = (floats(*a, rows * k), floats(*b, k * n));
+                gemm::matmul(isa, *rows, *k, *n, *ta, *tb, a, b, &|first, block| {
+                    runner.finish(first, block)
+                });
+            }
+            Kernel::Move { movement, from, to } => movement::run(movement, m, *from, *to),
+            Kernel::Fill { to, len, value } => m.slice_mut(*to, *len).fill(*value),
+            Kernel::ArgMax { rows, cols, x, out } => {
+                movement::argmax(floats(*x, rows * cols), *cols, m.words_mut(*out, *rows));
+            }
+            Kernel::Gather {
+                rows,
+                cols,
+                codes,
+                table,
+                index,
+                out,
+            } => {
+                let (table, index) = (floats(*table, codes * cols), m.words(*index, *rows));
+                movement::gather(table, index, *cols, m.slice_mut(*out, rows * cols));
+            }
+            Kernel::ScatterAdd {
+                rows,
+                cols,
+                codes,
+                index,
+                x,
+                out,
+            } => {
+                let (index, x) = (m.words(*index, *rows), floats(*x, rows * cols));
+                movement::scatter_add(index, x, *cols, m.slice_mut(*out, codes * cols));
+            }
+            Kernel::Responsibility {
+                op,
+                rows,
+                dim,
+                codes,
+                inputs,
+                z,
+                index,
+                kl,
+            } => {
+                let r = describe(op, [*rows, *dim, *codes], inputs, m);
+                let [e_q, mu, logvar] = embeddings(inputs, [*rows, *dim, *codes], m);
+                let e_p = op.prior.then(|| m.slice(inputs[6], rows * dim));
+                let (mut no_index, mut no_kl) = (Vec::new(), Vec::new());
+                let index = match index {
+                    Some(place) => m.words_mut(*place, *rows),
+                    None => {
+                        no_index.resize(*rows, 0);
+                        &mut no_index[..]
+                    }
+                };
+                let kl = match kl {
+                    Some(place) => m.slice_mut(*place, *rows),
+                    None => {
+                        no_kl.resize(*rows, 0.0);
+                        &mut no_kl[..]
+                    }
+                };
+                responsibility::forward(
+                    isa,
+                    &r,
+                    e_q,
+                    e_p,
+                    mu,
+                    logvar,
+                    m.slice_mut(*z, rows * dim),
+                    index,
+                    kl,
+                );
+            }
+            Kernel::ResponsibilityGrad {
+                op,
+                rows,
+                dim,
+                codes,
+                inputs,
+                outputs,
+            } => {
+                let (rows, dim, codes) = (*rows, *dim, *codes);
+                let r = describe(op, [rows, dim, codes], inputs, m);
+                let [e_q, mu, logvar] = embeddings(inputs, [rows, dim, codes], m);
+                let e_p = op.prior.then(|| m.slice(inputs[6], rows * dim));
+                let after = 6 + op.prior as usize;
+                let (dz, dkl) = (
+                    m.slice(inputs[after], rows * dim),
+                    m.slice(inputs[after + 1], rows),
+                );
+                let mut spare: [Vec<f32>; 4] = Default::default();
+                let lens = [rows * dim, codes * dim, codes * dim, rows * dim];
+                let mut targets = spare.iter_mut().zip(outputs).zip(lens).map(
+                    |((spare, place), len)| match place {
+                        Some(place) => m.slice_mut(*place, len),
+                        None => {
+                            spare.resize(len, 0.0);
+                            &mut spare[..]
+                        }
+                    },
+                );
+                let mut next = || targets.next().expect("four gradients");
+                let (de_q, dmu, dlogvar, de_p) = (next(), next(), next(), next());
+                let de_p = op.prior.then_some(de_p);
+                responsibility::backward(
+                    isa, &r, e_q, e_p, mu, logvar, dz, dkl, de_q, de_p, dmu, dlogvar,
+                );
+            }
+        }
+    }
+}
+
+unsafe fn describe(
+    op: &crate::op::ResponsibilityOp,
+    [rows, dim, codes]: [usize; 3],
+    inputs: &[Place],
+    m: &Memory,
+) -> responsibility::Responsibility {
+    unsafe {
+        let noise = m.noise(inputs[0], op.stream);
+        let (tau, noise_scale) = (m.slice(inputs[1], 1)[0], m.slice(inputs[2], 1)[0]);
+        responsibility::Responsibility {
+            rows,
+            dim,
+            codes,
+            relaxed: op.relaxed,
+            tau,
+            noise_scale,
+            noise,
+        }
+    }
+}
+
+unsafe fn embeddings<'a>(
+    inputs: &[Place],
+    [rows, dim, codes]: [usize; 3],
+    m: &'a Memory,
+) -> [&'a [f32]; 3] {
+    unsafe {
+        [
+            m.slice(inputs[3], rows * dim),
+            m.slice(inputs[4], codes * dim),
+            m.slice(inputs[5], codes * dim),
+        ]
+    }
+}
+
+impl Memory {
+    /// The noise a counter in memory addresses.
+    unsafe fn noise(&self, counter: Place, stream: u32) -> Noise {
+        let w = unsafe { self.words(counter, 4) };
+        let join = |low: u32, high: u32| low as u64 | (high as u64) << 32;
+        Noise {
+            seed: join(w[0], w[1]),
+            stream,
+            step: join(w[2], w[3]),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Reductions that are not by short rows: over leading or middle axes, and of very long rows.
+//!
+//! Work is cut into chunks whose size depends on the shape alone, each chunk is summed in a fixed order, and
+//! the chunks' sums are added in order: the same bits whoever computed which chunk.
+
+use super::chain::{Block, Runner, View, accumulate};
+use super::for_ranges;
+use super::memory::Memory;
+use super::simd::{Isa, Lanes, WIDTH, dispatch};
+use crate::compile::{Chain, Operand};
+use crate::op::ReduceOp;
+
+/// Elements of a long row that are summed before the next level.
+const CHUNK: usize = 16 * 1024;
+/// Rows that are summed before the next level, at most.
+const ROWS: usize = 256;
+
+/// Sums [outer, len, inner] over `len`, after the chain.
+pub(crate) fn run(
+    isa: Isa,
+    chain: &Chain,
+    m: &Memory,
+    op: ReduceOp,
+    shape: [usize; 3],
+    out: &mut [f32],
+) {
+    let [outer, len, inner] = shape;
+    let runner = Runner::new(isa, chain, m);
+    let result = chain.result.expect("a closing chain has a result");
+    if inner == 1 {
+        let per_row = len.div_ceil(CHUNK);
+        let mut partial = vec![0.0f32; outer * per_row];
+        let target = Shared(partial.as_mut_ptr());
+        for_ranges(outer * per_row, 1, |from, to| {
+            for i in from..to {
+                let (row, chunk) = (i / per_row, i % per_row);
+                let first = row * len + chunk * CHUNK;
+                let end = (first + CHUNK).min((row + 1) * len);
+                let mut acc = [identity(op); WIDTH];
+                runner.range(first, end, std::ptr::null(), |b| {
+                    line(isa, op, &view(&runner, result, b), b.cols, &mut acc);
+                });
+                // SAFETY: each chunk has its own place.
+                unsafe { *target.at(i) = lanes_to_value(isa, op, &acc) };
+            }
+        });
+        for (row, value) in out.iter_mut().enumerate() {
+            let parts = &partial[row * per_row..(row + 1) * per_row];
+            *value = parts[1..].iter().fold(parts[0], |a, &b| combine(op, a, b));
+        }
+        return;
+    }
+    let rows = (CHUNK * 2 / inner).clamp(1, ROWS);
+    let chunks = len.div_ceil(rows);
+    let mut partial = vec![0.0f32; outer * chunks * inner];
+    let target = Shared(partial.as_mut_ptr());
+    for_ranges(outer * chunks, 1, |from, to| {
+        for i in from..to {
+            let (block, chunk) = (i / chunks, i % chunks);
+            let (first, end) = (chunk * rows, ((chunk + 1) * rows).min(len));
+            // SAFETY: each chunk has its own place.
+            let acc = unsafe { std::slice::from_raw_parts_mut(target.at(i * inner), inner) };
+            acc.fill(identity(op));
+            let (from, to) = ((block * len + first) * inner, (block * len + end) * inner);
+            let mut column = 0;
+            runner.range(from, to, std::ptr::null(), |b| {
+                column = columns(isa, op, &view(&runner, result, b), b.cols, column, acc);
+            });
+        }
+    });
+    for (block, out) in out.chunks_mut(inner).enumerate() {
+        let parts = &partial[block * chunks * inner..(block + 1) * chunks * inner];
+        out.copy_from_slice(&parts[..inner]);
+        for part in parts[inner..].chunks(inner) {
+            out.iter_mut()
+                .zip(part)
+                .for_each(|(o, &p)| *o = combine(op, *o, p));
+        }
+    }
+}
+
+/// The result of a flat chain for one block, one row of it.
+fn view(runner: &Runner<'_>, result: Operand, b: &Block) -> View {
+    debug_assert_eq!(b.rows, 1, "closing chains are flat");
+    runner.view(result, b)
+}
+
+struct Shared(*mut f32);
+// SAFETY: every chunk writes its own elements.
+unsafe impl Sync for Shared {}
+impl Shared {
+    fn at(&self, i: usize) -> *mut f32 {
+        self.0.wrapping_add(i)
+    }
+}
+
+fn identity(op: ReduceOp) -> f32 {
+    match op {
+        ReduceOp::Sum => 0.0,
+        ReduceOp::Max => f32::NEG_INFINITY,
+    }
+}
+
+fn combine(op: ReduceOp, a: f32, b: f32) -> f32 {
+    match op {
+        ReduceOp::Sum => a + b,
+        ReduceOp::Max => {
+            if b > a {
+                b
+            } else {
+                a
+            }
+        }
+    }
+}
+
+dispatch! {
+    fn line(isa, op: ReduceOp, view: &View, cols: usize, acc: &mut [f32; WIDTH]) => line_lanes;
+}
+
+#[inline(always)]
+fn line_lanes<L: Lanes>(op: ReduceOp, view: &View, cols: usize, acc: &mut [f32; WIDTH]) {
+    accumulate::<L>(op, view, 0, cols, L::load(acc)).store(acc);
+}
+
+dispatch! {
+    fn lanes_to_value(isa, op: ReduceOp, acc: &[f32; WIDTH]) -> f32 => lanes_to_value_lanes;
+}
+
+#[inline(always)]
+fn lanes_to_value_lanes<L: Lanes>(op: ReduceOp, acc: &[f32; WIDTH]) -> f32 {
+    match op {
+        ReduceOp::Sum => L::load(acc).sum(),
+        ReduceOp::Max => L::load(acc).max_lane(),
+    }
+}
+
+dispatch! {
+    /// Adds elements to the columns they belong to; returns the column the next block starts at.
+    fn columns(isa, op: ReduceOp, view: &View, len: usize, column: usize, acc: &mut [f32]) -> usize => columns_lanes;
+}
+
+#[inline(always)]
+fn columns_lanes<L: Lanes>(
+    op: ReduceOp,
+    view: &View,
+    len: usize,
+    mut column: usize,
+    acc: &mut [f32],
+) -> usize {
+    let inner = acc.len();
+    let row = view.row(0);
+    let fixed = view.fixed::<L>(row);
+    let mut at = 0;
+    while at < len {
+        let n = (inner - column).min(len - at).min(WIDTH);
+        let to = &mut acc[column..column + n];
+        let x = view.tail::<L>(row, at, n, fixed);
+        let old = L::load_prefix(to);
+        let new = match op {
+            ReduceOp::Sum => old.add(x),
+            ReduceOp::Max => x.max(old),
+        };
+        new.store_prefix(to);
+        at += n;
+        column = if column + n == inner { 0 } else { column + n };
+    }
+    column
+}

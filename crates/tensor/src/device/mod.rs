@@ -1,0 +1,3 @@
+//! Devices a [`Plan`](crate::Plan) runs on.
+
+pub mod cpu;

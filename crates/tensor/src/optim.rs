@@ -1,0 +1,70 @@
+//! AdaMax, Adam, clipping by global norm and EMA, drawn into the same graph as the step.
+//!
+//! They work on the flat parameter vector, so each is one fused pass over it. The states are `theta` (the
+//! parameters), `m` and `v` (moments; AdaMax's infinity norm lives in `v`) and `ema`.
+
+use crate::grad::grad;
+use crate::graph::Var;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    AdaMax,
+    Adam,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Optimiser {
+    pub rule: Rule,
+    pub beta1: f32,
+    pub beta2: f32,
+    pub epsilon: f32,
+    /// Largest global gradient norm; 0 leaves gradients alone.
+    pub clip: f32,
+    /// EMA decay; early steps use the smaller (1 + t) / (10 + t), so that short runs forget their start.
+    pub ema: f32,
+}
+
+/// Names of the flat vectors an optimiser keeps.
+pub const STATES: [&str; 4] = ["theta", "m", "v", "ema"];
+
+impl Optimiser {
+    /// Draws gradient, clipping, update and EMA for every parameter of the graph; returns the gradient's
+    /// global norm. Inputs of the program: scalars `lr` and `t`, the number of the update, from 1.
+    pub fn draw<'g>(&self, loss: Var<'g>) -> Var<'g> {
+        let g = loss.graph();
+        let layout = g.layout();
+        let n = layout.len();
+        let gradients = grad(loss, &g.params());
+        let offsets: Vec<usize> = layout.entries().iter().map(|e| e.offset).collect();
+        let flat = g.pack(&gradients, &offsets, n);
+        let norm = flat.square().sum().sqrt();
+        let d = if self.clip > 0.0 {
+            flat * (self.clip / (norm + 1e-6)).min(g.scalar(1.0))
+        } else {
+            flat
+        };
+        let (lr, t) = (g.scalar_input("lr"), g.scalar_input("t"));
+        let [theta, m, v, ema] = STATES.map(|name| g.state(name, n));
+        // 1 − βᵗ, accurate for small t.
+        let correction = |beta: f32| -((t * (beta as f64).ln() as f32).expm1());
+        let m2 = m + (d - m) * (1.0 - self.beta1);
+        let (v2, step) = match self.rule {
+            Rule::AdaMax => {
+                let v2 = (v * self.beta2).max(d.abs());
+                (v2, m2 / (v2 + self.epsilon) * (lr / correction(self.beta1)))
+            }
+            Rule::Adam => {
+                let v2 = v + (d.square() - v) * (1.0 - self.beta2);
+                let denominator = (v2 / correction(self.beta2)).sqrt() + self.epsilon;
+                (v2, m2 / denominator * (lr / correction(self.beta1)))
+            }
+        };
+        let theta2 = theta - step;
+        let decay = ((1.0 + t) / (10.0 + t)).min(g.scalar(self.ema));
+        let ema2 = theta2 + (ema - theta2) * decay;
+        for (name, value) in STATES.into_iter().zip([theta2, m2, v2, ema2]) {
+            g.assign(name, value);
+        }
+        norm
+    }
+}

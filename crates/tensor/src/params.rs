@@ -1,0 +1,210 @@
+//! Named parameters in one flat vector, their first values, and safetensors in and out.
+//!
+//! All parameters of a model live in one f32 vector, each at an offset that is a multiple of 16, so that the
+//! optimiser is a handful of element-wise kernels over the whole vector, and a checkpoint is a few of them.
+
+use crate::device::cpu::simd::isa;
+use crate::rng::{Distribution, Noise, fill};
+use crate::{Error, Result};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+use std::collections::{BTreeMap, HashMap};
+
+/// A parameter's first value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    Constant(f32),
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f32),
+}
+
+/// One parameter: its name, shape, first value and place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub init: Init,
+    pub offset: usize,
+}
+
+impl Entry {
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The parameters of a model, in the order they were drawn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layout {
+    entries: Vec<Entry>,
+    by_name: HashMap<String, usize>,
+    len: usize,
+}
+
+/// Offsets are multiples of this many floats: a cache line.
+const ALIGN: usize = 16;
+
+impl Layout {
+    pub(crate) fn add(&mut self, name: &str, shape: &[usize], init: Init) {
+        if let Some(&index) = self.by_name.get(name) {
+            assert_eq!(
+                self.entries[index].shape, shape,
+                "parameter {name} drawn with two shapes"
+            );
+            return;
+        }
+        let entry = Entry {
+            name: name.into(),
+            shape: shape.into(),
+            init,
+            offset: self.len,
+        };
+        self.len = (self.len + entry.len()).next_multiple_of(ALIGN);
+        self.by_name.insert(name.into(), self.entries.len());
+        self.entries.push(entry);
+    }
+
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.by_name.get(name).map(|&i| &self.entries[i])
+    }
+
+    /// Length of the flat vector, gaps included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of trained values, gaps left out.
+    pub fn count(&self) -> usize {
+        self.entries.iter().map(Entry::len).sum()
+    }
+
+    /// The flat vector of first values. Each parameter's noise is addressed by its name, so that adding one
+    /// does not change the others.
+    pub fn initial(&self, seed: u64) -> Vec<f32> {
+        let mut flat = vec![0.0; self.len];
+        for entry in &self.entries {
+            let values = &mut flat[entry.offset..entry.offset + entry.len()];
+            match entry.init {
+                Init::Constant(c) => values.fill(c),
+                Init::Normal(std) => {
+                    let noise = Noise {
+                        seed,
+                        stream: name_hash(&entry.name),
+                        step: u64::MAX,
+                    };
+                    fill(isa(), noise, Distribution::Normal, 0, values);
+                    values.iter_mut().for_each(|v| *v *= std);
+                }
+            }
+        }
+        flat
+    }
+
+    /// Views of a flat vector by name, for writing.
+    pub fn tensors<'a>(
+        &'a self,
+        flat: &'a [f32],
+        prefix: &str,
+    ) -> Vec<(String, Vec<usize>, &'a [f32])> {
+        let view = |e: &'a Entry| {
+            (
+                format!("{prefix}{}", e.name),
+                e.shape.clone(),
+                &flat[e.offset..e.offset + e.len()],
+            )
+        };
+        self.entries.iter().map(view).collect()
+    }
+
+    /// Gathers a flat vector from named tensors; every parameter must be there with its shape.
+    pub fn flatten(&self, tensors: &Tensors, prefix: &str) -> Result<Vec<f32>> {
+        let mut flat = vec![0.0; self.len];
+        for entry in &self.entries {
+            let name = format!("{prefix}{}", entry.name);
+            let Some((shape, values)) = tensors.map.get(&name) else {
+                return Err(Error::new(format!(
+                    "tensor {name} is missing; the file belongs to another model"
+                )));
+            };
+            if *shape != entry.shape {
+                let want = &entry.shape;
+                return Err(Error::new(format!(
+                    "tensor {name} has shape {shape:?} where the model has {want:?}; the file belongs to another model"
+                )));
+            }
+            flat[entry.offset..entry.offset + entry.len()].copy_from_slice(values);
+        }
+        Ok(flat)
+    }
+}
+
+/// FNV-1a, 32 bits.
+fn name_hash(name: &str) -> u32 {
+    name.bytes()
+        .fold(0x811c9dc5, |h, b| (h ^ b as u32).wrapping_mul(0x0100_0193))
+}
+
+/// Named tensors and text, as a safetensors file holds them.
+#[derive(Clone, Debug, Default)]
+pub struct Tensors {
+    pub map: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// The bytes of a safetensors file with f32 tensors.
+pub fn to_safetensors(
+    tensors: &[(String, Vec<usize>, &[f32])],
+    metadata: &BTreeMap<String, String>,
+) -> Result<Vec<u8>> {
+    let bytes: Vec<Vec<u8>> = tensors
+        .iter()
+        .map(|(_, _, values)| values.iter().flat_map(|v| v.to_le_bytes()).collect())
+        .collect();
+    let mut views = Vec::new();
+    for ((name, shape, _), data) in tensors.iter().zip(&bytes) {
+        let view = TensorView::new(Dtype::F32, shape.clone(), data)
+            .map_err(|e| Error::new(format!("tensor {name} cannot be written: {e}")))?;
+        views.push((name.as_str(), view));
+    }
+    let metadata: HashMap<String, String> = metadata.clone().into_iter().collect();
+    serialize(views, Some(metadata))
+        .map_err(|e| Error::new(format!("tensors cannot be written: {e}")))
+}
+
+/// Reads what [`to_safetensors`] wrote. A damaged file is an error that says so, never a panic.
+pub fn from_safetensors(bytes: &[u8]) -> Result<Tensors> {
+    let damaged =
+        |e: safetensors::SafeTensorError| Error::new(format!("not a whole safetensors file ({e})"));
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
+    let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
+    let mut out = Tensors::default();
+    if let Some(metadata) = header.metadata() {
+        out.metadata = metadata.clone().into_iter().collect();
+    }
+    for (name, view) in file.iter() {
+        if view.dtype() != Dtype::F32 {
+            return Err(Error::new(format!(
+                "tensor {name} has type {:?} where F32 was expected",
+                view.dtype()
+            )));
+        }
+        let values = view
+            .data()
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect();
+        out.map.insert(name.into(), (view.shape().to_vec(), values));
+    }
+    Ok(out)
+}
