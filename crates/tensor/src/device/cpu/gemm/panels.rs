@@ -63,7 +63,7 @@ impl<'a> Panels<'a> {
     ) -> R {
         assert_eq!(data.len(), depth * cols);
         let wide = isa.clamp_to_machine() == Isa::Avx512;
-        let aligned = data.as_ptr() as usize % 64 == 0;
+        let aligned = (data.as_ptr() as usize).is_multiple_of(64);
         let single = cols == panel_width(isa, cols);
         if matches!(layout, Layout::Straight) && single && (aligned || !wide) {
             return body(&Panels {

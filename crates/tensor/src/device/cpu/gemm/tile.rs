@@ -9,6 +9,9 @@
 //!   and its data gradient differ only in their row and segment lists.
 //! - [`outer`]: sums of outer products over points. Weight gradients and AᵀB.
 
+// Index loops over constant bounds are what unrolls into registers.
+#![allow(clippy::needless_range_loop)]
+
 use super::panels::Panels;
 use crate::device::cpu::simd::{Lanes, WIDTH, dispatch};
 

@@ -1,0 +1,126 @@
+//! Relaxed responsibilities (the paper's eq. rr_q and rr_p): posterior and prior are the responsibilities of
+//! the same Gaussian codes for two embeddings.
+//!
+//! [`Codebook::sample`] is the fused operation, without any tensor K wide. [`Codebook::sample_slowly`] draws
+//! the same out of plain operations: the reference the fused one is tested against, and the way to the log
+//! probabilities of single samples that an importance bound needs.
+
+use crate::config::Sigma;
+use crate::model::Pen;
+use rrvq_tensor::op::{Embeddings, Sampled};
+use rrvq_tensor::rng::Distribution;
+use rrvq_tensor::{Init, Var};
+
+/// Means and log-variances of a layer's codes, [K, d_e] each.
+#[derive(Clone, Copy)]
+pub struct Codebook<'g> {
+    pub mu: Var<'g>,
+    pub logvar: Var<'g>,
+}
+
+/// How to sample: temperatures are inputs of the program.
+#[derive(Clone, Copy)]
+pub struct Sampling<'g> {
+    /// Gumbel-softmax temperature.
+    pub tau: Var<'g>,
+    /// 1 samples, 0 takes the mode.
+    pub noise_scale: Var<'g>,
+    pub relaxed: bool,
+    pub stream: u32,
+}
+
+/// A sample with the log probabilities of what was sampled.
+pub struct Weighed<'g> {
+    pub sampled: Sampled<'g>,
+    /// log q and log p of the sampled code, [rows, 1] each.
+    pub log_q: Var<'g>,
+    pub log_p: Var<'g>,
+}
+
+impl<'g> Codebook<'g> {
+    pub fn draw(pen: &Pen<'g>, name: &str, codes: usize) -> Self {
+        let (g, d) = (pen.graph, pen.config.embed);
+        let scale = pen.config.code_scale as f32;
+        let mu = g.param(&format!("{name}.mean"), &[codes, d], Init::Normal(scale));
+        let logvar = match pen.config.sigma {
+            Sigma::Diagonal => g.param(&format!("{name}.logvar"), &[codes, d], Init::Constant(0.0)),
+            Sigma::Isotropic => g
+                .param(&format!("{name}.logvar"), &[codes, 1], Init::Constant(0.0))
+                .broadcast(&[codes, d]),
+            Sigma::One => g.full(0.0, &[codes, d]),
+        };
+        Codebook { mu, logvar }
+    }
+
+    /// Samples q, the responsibilities for `e_q`; the prior is that of `e_p`, or uniform without it.
+    pub fn sample(&self, e_q: Var<'g>, e_p: Option<Var<'g>>, how: Sampling<'g>) -> Sampled<'g> {
+        let (mu, logvar, tau, noise_scale) = (self.mu, self.logvar, how.tau, how.noise_scale);
+        Embeddings {
+            e_q,
+            e_p,
+            mu,
+            logvar,
+            tau,
+            noise_scale,
+        }
+        .sample(how.relaxed, how.stream)
+    }
+
+    /// Samples the uniform prior.
+    pub fn sample_uniform(&self, rows: usize, stream: u32) -> Var<'g> {
+        let g = self.mu.graph();
+        let index = g
+            .noise_stream(Distribution::Gumbel, &[rows, self.mu.dim(0)], stream)
+            .argmax_last();
+        self.mu.gather(index)
+    }
+
+    /// log π_k = −½ Σ_d [(e_d − μ_kd)² / σ²_kd + log σ²_kd], normalised over k: [rows, K].
+    pub fn log_responsibilities(&self, e: Var<'g>) -> Var<'g> {
+        let inverse = (-self.logvar).exp();
+        let codes = self.mu.dim(0);
+        let constant = (self.mu.square() * inverse + self.logvar)
+            .sum_last()
+            .reshape(&[1, codes]);
+        let logits = e.matmul(self.mu * inverse, false, true)
+            - e.square().matmul(inverse, false, true) * 0.5
+            - constant * 0.5;
+        logits.log_softmax()
+    }
+
+    /// [`Codebook::sample`] out of plain operations, with the log probabilities of the sample.
+    pub fn sample_slowly(
+        &self,
+        e_q: Var<'g>,
+        e_p: Option<Var<'g>>,
+        how: Sampling<'g>,
+    ) -> Weighed<'g> {
+        let g = self.mu.graph();
+        let (rows, codes) = (e_q.dim(0), self.mu.dim(0));
+        let log_q = self.log_responsibilities(e_q);
+        let log_p = match e_p {
+            Some(e_p) => self.log_responsibilities(e_p),
+            None => g.full(-(codes as f32).ln(), &[rows, codes]),
+        };
+        let noise = g.noise_stream(Distribution::Gumbel, &[rows, codes], how.stream);
+        let noisy = log_q + noise * how.noise_scale;
+        let relaxed = (noisy / how.tau).softmax();
+        let hard = noisy.equal(noisy.max_last()).detach();
+        let y = match how.relaxed {
+            true => relaxed,
+            false => hard + relaxed - relaxed.detach(),
+        };
+        let z = y.matmul(self.mu, false, false);
+        let kl = (log_q.exp() * (log_q - log_p)).sum_last();
+        let sampled = Sampled {
+            z,
+            index: noisy.argmax_last(),
+            kl,
+        };
+        Weighed {
+            sampled,
+            log_q: (hard * log_q).sum_last(),
+            log_p: (hard * log_p).sum_last(),
+        }
+    }
+}

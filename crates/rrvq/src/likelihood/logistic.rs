@@ -1,0 +1,51 @@
+//! The discretised logistic of the ResNet-VAE: bins of 1/256, the outer bins take the tails, one learnt scale
+//! for the whole image or one for each channel.
+//!
+//! With a = (upper edge − m) / s and b = (lower edge − m) / s, an inner bin has
+//! σ(a) − σ(b) = σ(a) · σ(−b) · (1 − e^(b−a)), so its log is a sum of three terms none of which can cancel:
+//! no small constant is needed to keep the logarithm finite.
+
+use crate::config::Likelihood;
+use crate::model::Pen;
+use rrvq_tensor::{Init, Var};
+
+/// What a likelihood makes of the decoder's output.
+pub struct Pixels<'g> {
+    /// Mean of each pixel, in [−0.5, 0.5].
+    pub mean: Var<'g>,
+    /// 1 / s, for the whole image or for each channel.
+    inverse_scale: Var<'g>,
+}
+
+impl<'g> Pixels<'g> {
+    /// `raw` is [n, h, w, channels].
+    pub fn draw(pen: &Pen<'g>, raw: Var<'g>) -> Self {
+        let g = pen.graph;
+        let start = Init::Constant(pen.config.log_scale as f32);
+        let log_scale = match pen.config.likelihood {
+            Likelihood::Logistic => g.param("likelihood.log_scale", &[], start),
+            Likelihood::LogisticChannel => g.param("likelihood.log_scale", &[raw.dim(3)], start),
+        };
+        let edge = 0.5 - 1.0 / 512.0;
+        Pixels {
+            mean: raw.clamp(-edge, edge),
+            inverse_scale: (-log_scale).exp(),
+        }
+    }
+
+    /// log p(x) of each image in nats, [n, 1]; `bytes` are the pixel values 0 … 255 as f32.
+    pub fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
+        let g = bytes.graph();
+        let lower = bytes * (1.0 / 256.0) - 0.5;
+        let upper = lower + 1.0 / 256.0;
+        let a = (upper - self.mean) * self.inverse_scale;
+        let b = (lower - self.mean) * self.inverse_scale;
+        let has_lower = bytes.greater(g.scalar(0.0));
+        let has_upper = g.scalar(255.0).greater(bytes);
+        let log_width = (-(self.inverse_scale * (-1.0 / 256.0)).expm1()).log();
+        let inner = has_lower * has_upper * log_width;
+        let log_p = inner - has_upper * (-a).softplus() - has_lower * b.softplus();
+        let n = bytes.dim(0);
+        log_p.reshape(&[n, bytes.size() / n]).sum_last()
+    }
+}

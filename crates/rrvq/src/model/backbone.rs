@@ -1,0 +1,134 @@
+//! Weight-normalised convolutions and residual blocks.
+
+use crate::config::{Grow, ModelConfig};
+use rrvq_tensor::{Graph, Init, Var};
+use std::cell::RefCell;
+
+/// What a model is drawn with: the graph, the settings, and whether this drawing is the one that sets the
+/// gains and biases of all convolutions from a first batch.
+pub struct Pen<'g> {
+    pub graph: &'g Graph,
+    pub config: &'g ModelConfig,
+    /// Gains and biases found by a data-dependent initialisation, by parameter name.
+    found: Option<RefCell<Vec<(String, Var<'g>)>>>,
+}
+
+impl<'g> Pen<'g> {
+    pub fn new(graph: &'g Graph, config: &'g ModelConfig) -> Self {
+        Pen {
+            graph,
+            config,
+            found: None,
+        }
+    }
+
+    /// A pen whose convolutions normalise their outputs over the batch and note the gain and bias that would
+    /// have done it (Salimans and Kingma's data-dependent initialisation).
+    pub fn initialising(graph: &'g Graph, config: &'g ModelConfig) -> Self {
+        Pen {
+            graph,
+            config,
+            found: Some(RefCell::new(Vec::new())),
+        }
+    }
+
+    /// What an initialising pen found.
+    pub fn found(&self) -> Vec<(String, Var<'g>)> {
+        self.found
+            .as_ref()
+            .map(|f| f.borrow().clone())
+            .unwrap_or_default()
+    }
+
+    /// Weight-normalised convolution with a bias: kernel g · v / ‖v‖ for each output channel.
+    pub fn conv(
+        &self,
+        name: &str,
+        x: Var<'g>,
+        out: usize,
+        kernel: usize,
+        stride: usize,
+    ) -> Var<'g> {
+        let shape = [kernel, kernel, x.dim(3), out];
+        self.normalised(name, &shape, [1, 1, 1, out], |w| x.conv(w, stride))
+    }
+
+    /// The same as a transposed convolution of stride 2: the map doubles its sides.
+    pub fn conv_transposed(&self, name: &str, x: Var<'g>, out: usize) -> Var<'g> {
+        let shape = [3, 3, out, x.dim(3)];
+        let (h, w) = (2 * x.dim(1), 2 * x.dim(2));
+        self.normalised(name, &shape, [1, 1, out, 1], |k| {
+            x.conv_transposed(k, 2, h, w)
+        })
+    }
+
+    fn normalised(
+        &self,
+        name: &str,
+        shape: &[usize; 4],
+        per_output: [usize; 4],
+        apply: impl Fn(Var<'g>) -> Var<'g>,
+    ) -> Var<'g> {
+        let g = self.graph;
+        let out = per_output.iter().product();
+        let v = g.param(&format!("{name}.v"), shape, Init::Normal(0.05));
+        let gain = g.param(&format!("{name}.g"), &[out], Init::Constant(1.0));
+        let bias = g.param(&format!("{name}.b"), &[out], Init::Constant(0.0));
+        let inverse_norm = (v.square().sum_to(&per_output) + 1e-12).rsqrt();
+        let Some(found) = &self.found else {
+            return apply(v * (gain.reshape(&per_output) * inverse_norm)) + bias;
+        };
+        let t = apply(v * inverse_norm);
+        let count = (t.size() / out) as f32;
+        let mean = t.sum_to(&[out]) * (1.0 / count);
+        let variance = (t - mean).square().sum_to(&[out]) * (1.0 / count);
+        // Outputs that do not vary (the learnt top starts at zero) keep a gain of 1.
+        let varies = variance.greater(g.scalar(1e-8));
+        let scale = varies.select((variance + 1e-12).rsqrt(), g.scalar(1.0));
+        let mut found = found.borrow_mut();
+        found.push((format!("{name}.g"), scale));
+        found.push((format!("{name}.b"), -(mean * scale)));
+        (t - mean) * scale
+    }
+
+    /// x + 0.1 · conv(ELU(conv(ELU(x)))); a block that resizes rescales its identity path.
+    pub fn block(&self, name: &str, x: Var<'g>, resize: Resize) -> Var<'g> {
+        let c = x.dim(3);
+        let (a, b) = (format!("{name}.a"), format!("{name}.b"));
+        let h = match resize {
+            Resize::Same => self.conv(&a, x.elu(), c, 3, 1),
+            Resize::Down => self.conv(&a, x.elu(), c, 3, 2),
+            Resize::Up => self.grow(&a, x.elu(), c),
+        };
+        let identity = match resize {
+            Resize::Same => x,
+            Resize::Down => x.avg_pool(2),
+            Resize::Up => x.upsample(2),
+        };
+        identity + self.conv(&b, h.elu(), c, 3, 1) * 0.1
+    }
+
+    /// Several blocks, the first of which resizes.
+    pub fn blocks(&self, name: &str, x: Var<'g>, count: usize, resize: Resize) -> Var<'g> {
+        (0..count).fold(x, |x, i| {
+            let resize = if i == 0 { resize } else { Resize::Same };
+            self.block(&format!("{name}.{i}"), x, resize)
+        })
+    }
+
+    /// A convolution that doubles the map's sides.
+    pub fn grow(&self, name: &str, x: Var<'g>, out: usize) -> Var<'g> {
+        match self.config.grow {
+            Grow::Transposed => self.conv_transposed(name, x, out),
+            Grow::Nearest => self.conv(name, x.upsample(2), out, 3, 1),
+        }
+    }
+}
+
+/// What a block does to the sides of its map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resize {
+    Same,
+    Down,
+    Up,
+}

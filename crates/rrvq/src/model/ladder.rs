@@ -1,0 +1,38 @@
+//! Ladders and straps: from backbone features to embeddings and back.
+//!
+//! Each is one convolution; `ladder_blocks` residual blocks may stand on its backbone side.
+
+use super::backbone::{Pen, Resize};
+use rrvq_tensor::Var;
+
+impl<'g> Pen<'g> {
+    /// qladder: up-pass features to an embedding.
+    pub fn qladder(&self, name: &str, up: Var<'g>) -> Var<'g> {
+        let x = self.ladder_blocks(name, up);
+        self.conv(name, x, self.config.embed, 3, 1)
+    }
+
+    /// qstrap and pstrap: down-pass features to an embedding, growing where the map grows.
+    pub fn strap(&self, name: &str, down: Var<'g>, grows: bool) -> Var<'g> {
+        let x = self.ladder_blocks(name, down);
+        match grows {
+            true => self.grow(name, x, self.config.embed),
+            false => self.conv(name, x, self.config.embed, 3, 1),
+        }
+    }
+
+    /// pladder: code means to down-pass features.
+    pub fn pladder(&self, name: &str, z: Var<'g>) -> Var<'g> {
+        let x = self.conv(name, z, self.config.channels, 3, 1);
+        self.ladder_blocks(name, x)
+    }
+
+    fn ladder_blocks(&self, name: &str, x: Var<'g>) -> Var<'g> {
+        self.blocks(
+            &format!("{name}.blocks"),
+            x,
+            self.config.ladder_blocks,
+            Resize::Same,
+        )
+    }
+}

@@ -1,0 +1,15 @@
+//! The RRVQ-VAE, drawn into a graph.
+//!
+//! - [`backbone`]: weight-normalised convolutions and residual blocks.
+//! - [`ladder`]: the small networks between backbone and embedding space.
+//! - [`hierarchy`]: up pass, down pass and ELBO; the posterior's and the prior's use of it side by side.
+//!
+//! Every function here draws; nothing computes. The same drawing serves training, evaluation, sampling,
+//! reconstruction and the data-dependent initialisation, which differ in what they ask of it.
+
+pub mod backbone;
+pub mod hierarchy;
+pub mod ladder;
+
+pub use backbone::Pen;
+pub use hierarchy::{Elbo, Hierarchy};
