@@ -1,1 +1,40 @@
-fn main() {}
+//! The program `rrvq`: arguments, progress, printing. What it does is in the library.
+
+mod args;
+mod commands;
+mod terminal;
+
+use args::{Args, Bench, Command};
+use clap::Parser;
+
+fn main() {
+    let args = Args::parse();
+    let outcome = set_threads(args.threads).and_then(|()| match &args.command {
+        Command::Demo(demo) => commands::demo(demo),
+        Command::Train(train) => commands::train(train),
+        Command::Eval(eval) => commands::eval(eval),
+        Command::Sample(sample) => commands::sample(sample),
+        Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
+        Command::Info(info) => commands::info(info),
+        Command::Presets(presets) => commands::presets(presets),
+        Command::Bench {
+            what: Bench::Step(step),
+        } => commands::bench_step(step),
+    });
+    if let Err(error) = outcome {
+        eprintln!("rrvq: {error}");
+        std::process::exit(2);
+    }
+}
+
+/// 0 leaves the choice to the machine. Results do not depend on it.
+fn set_threads(threads: usize) -> rrvq::Result<()> {
+    let built = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global();
+    built.map_err(|e| {
+        rrvq::Error::new(format!(
+            "cannot start {threads} threads: {e}; ask for fewer with --threads"
+        ))
+    })
+}

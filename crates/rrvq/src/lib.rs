@@ -1,14 +1,19 @@
 //! Relaxed-responsibility hierarchical discrete VAEs: the model, its training, its pictures.
 
+pub mod bench;
 pub mod config;
 pub mod data;
+pub mod demo;
 pub mod error;
+pub mod evaluate;
 pub mod latent;
 pub mod likelihood;
 pub mod model;
 pub mod picture;
+pub mod programs;
 pub mod report;
 pub mod run;
+pub mod sample;
 pub mod train;
 
 pub use error::{Error, Result};

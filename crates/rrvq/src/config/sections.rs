@@ -123,6 +123,8 @@ section! {
         eval_every: usize = 500,
         /// Test images in an evaluation; 0 takes all.
         eval_images: usize = 0,
+        /// Steps between records of training in the log.
+        log_every: usize = 10,
         /// Steps between saves; 0 saves at the end only.
         save_every: usize = 500,
         /// Steps between pictures of samples; 0 draws them at evaluations.

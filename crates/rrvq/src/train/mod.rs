@@ -1,5 +1,344 @@
-//! Training.
+//! Training: from a configuration to a run folder.
+//!
+//! Everything a step does is a function of the configuration, the seed and the step's number, so that a run
+//! which is stopped and resumed writes the same bytes as one that was not.
 
+pub mod batches;
+pub mod checkpoint;
 pub mod log;
 pub mod schedule;
 pub mod tensorboard;
+
+use crate::config::Config;
+use crate::data::{self, Dataset, Split};
+use crate::error::{Error, Result};
+use crate::evaluate::{Evaluator, Extent};
+use crate::model::hierarchy::nats_per_dim;
+use crate::picture::{Picture, comfortable_scale, grid};
+use crate::programs::{Model, Sampler, Step, StepInput, StepOutcome};
+use crate::run::{Existing, Run, write_atomic};
+use crate::sample::samples_with;
+use batches::Batches;
+use checkpoint::{Progress, load_state, save};
+use log::{EvalRecord, Log, Record, TrainRecord};
+use rrvq_tensor::Store;
+use std::path::PathBuf;
+use std::time::Instant;
+use tensorboard::EventWriter;
+
+/// What to train and where.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub config: Config,
+    pub out: PathBuf,
+    pub existing: Existing,
+    pub tensorboard: bool,
+}
+
+/// Who follows a run: a terminal, a test, a notebook.
+pub trait Watch {
+    /// Before the first step.
+    fn started(&mut self, _start: &Started) {}
+    /// After every step.
+    fn stepped(&mut self, _step: usize, _outcome: &StepOutcome) {}
+    fn evaluated(&mut self, _record: &EvalRecord) {}
+    fn saved(&mut self, _step: usize) {}
+    /// Asked after every step; a run that is told to stop saves first.
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
+/// Follows nothing.
+pub struct Silent;
+impl Watch for Silent {}
+
+/// What is known before the first step.
+#[derive(Clone, Debug)]
+pub struct Started {
+    pub parameters: usize,
+    /// Bytes of the one allocation a step works in.
+    pub arena_bytes: usize,
+    /// Seconds of drawing, compiling and initialising.
+    pub seconds: f64,
+    /// Steps made before, when resuming.
+    pub from: usize,
+    pub steps: usize,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    pub run: Run,
+    pub step: usize,
+    /// Told to stop before the last step.
+    pub interrupted: bool,
+    pub last: Option<EvalRecord>,
+}
+
+/// Trains as the job says; ends early, saved, when the watcher says so.
+pub fn train(job: &Job, watch: &mut dyn Watch) -> Result<Finished> {
+    job.config.validate()?;
+    let data = data::open_for(&job.config)?;
+    let run = Run::create(&job.out, job.existing)?;
+    let mut trainer = Trainer::new(job, data.as_ref(), run)?;
+    watch.started(&trainer.started());
+    trainer.go_on(watch)
+}
+
+struct Trainer<'a> {
+    config: &'a Config,
+    data: &'a dyn Dataset,
+    run: Run,
+    model: Model,
+    step: Step,
+    evaluator: Evaluator,
+    sampler: Sampler,
+    batches: Batches<'a>,
+    store: Store,
+    progress: Progress,
+    log: Log,
+    events: Option<EventWriter>,
+    /// Step of the newest checkpoint.
+    saved: Option<u64>,
+    last: Option<EvalRecord>,
+    setup: f64,
+}
+
+/// Samples in a picture drawn while training.
+const SAMPLES: usize = 64;
+
+impl<'a> Trainer<'a> {
+    fn new(job: &'a Job, data: &'a dyn Dataset, run: Run) -> Result<Self> {
+        let begin = Instant::now();
+        let config = &job.config;
+        let model = Model::new(&config.model);
+        let train = &config.train;
+        let mut batches = Batches::new(data, train.seed, train.batch, config.data.flip);
+        let resuming = job.existing == Existing::Resume && run.state().exists();
+        let (store, progress) = match resuming {
+            true => load_state(&run, &model)?,
+            false => (
+                model.initial(train.seed, batches.at(0))?,
+                Progress::default(),
+            ),
+        };
+        let text = config.to_toml()?;
+        write_atomic(&run.config(), |file| file.write_all(text.as_bytes()))?;
+        let log = match resuming {
+            true => Log::resume(run.log(), progress.step as usize)?,
+            false => Log::create(run.log())?,
+        };
+        let events = match job.tensorboard {
+            true => Some(EventWriter::create(run.dir())?),
+            false => None,
+        };
+        Ok(Trainer {
+            step: Step::new(&model, train)?,
+            evaluator: Evaluator::new(&model, train.batch)?,
+            sampler: Sampler::new(&model, SAMPLES)?,
+            saved: resuming.then_some(progress.step),
+            last: None,
+            setup: begin.elapsed().as_secs_f64(),
+            config,
+            data,
+            run,
+            model,
+            batches,
+            store,
+            progress,
+            log,
+            events,
+        })
+    }
+
+    fn started(&self) -> Started {
+        Started {
+            parameters: self.model.layout.count(),
+            arena_bytes: self.step.plan().arena_bytes(),
+            seconds: self.setup,
+            from: self.progress.step as usize,
+            steps: self.config.train.steps,
+        }
+    }
+
+    fn go_on(&mut self, watch: &mut dyn Watch) -> Result<Finished> {
+        let train = &self.config.train;
+        let steps = train.steps as u64;
+        let mut clock = Instant::now();
+        let (mut since, mut interrupted) = (0usize, false);
+        while self.progress.step < steps && !interrupted {
+            let begin = Instant::now();
+            let outcome = self.one_step()?;
+            self.progress.seconds += begin.elapsed().as_secs_f64();
+            let done = self.progress.step as usize;
+            since += 1;
+            watch.stepped(done, &outcome);
+            interrupted = watch.stop() && self.progress.step < steps;
+            let due = |every: usize| done == train.steps || (every > 0 && done % every == 0);
+            if due(train.log_every) {
+                let speed = (since * train.batch) as f64 / clock.elapsed().as_secs_f64();
+                self.record(&outcome, speed)?;
+                (clock, since) = (Instant::now(), 0);
+            }
+            if due(train.eval_every) {
+                let record = self.evaluate()?;
+                watch.evaluated(&record);
+            }
+            if due(if train.sample_every > 0 {
+                train.sample_every
+            } else {
+                train.eval_every
+            }) {
+                self.draw_samples()?;
+            }
+            if due(train.save_every) || interrupted {
+                save(&self.run, &self.model, &self.store, &self.progress)?;
+                self.saved = Some(self.progress.step);
+                watch.saved(done);
+            }
+        }
+        let step = self.progress.step as usize;
+        Ok(Finished {
+            run: self.run.clone(),
+            step,
+            interrupted,
+            last: self.last.clone(),
+        })
+    }
+
+    fn one_step(&mut self) -> Result<StepOutcome> {
+        let train = &self.config.train;
+        let step = self.progress.step;
+        let input = StepInput {
+            images: self.batches.at(step),
+            seed: train.seed,
+            step,
+            lr: schedule::learning_rate(train, &self.progress.plateau, step as usize),
+            tau: schedule::temperature(&self.config.model.temperature, train.steps, step as usize),
+        };
+        let outcome = self.step.run(&mut self.store, input)?;
+        self.progress.step += 1;
+        match outcome.trouble() {
+            None => Ok(outcome),
+            Some(place) => Err(self.diverged(&place)),
+        }
+    }
+
+    fn diverged(&self, place: &str) -> Error {
+        let step = self.progress.step;
+        let kept = match self.saved {
+            Some(saved) => format!(
+                "the checkpoint of step {saved} in {} is untouched",
+                self.run.state().display()
+            ),
+            None => "no checkpoint had been written yet".into(),
+        };
+        Error::new(format!(
+            "training left the finite numbers at step {step}, first in {place}; {kept}; lower train.lr or train.clip, or lengthen train.warmup"
+        ))
+    }
+
+    fn record(&mut self, outcome: &StepOutcome, images_per_second: f64) -> Result<()> {
+        let unit = nats_per_dim(&self.config.model);
+        let kl: Vec<f64> = outcome.kl.iter().map(|v| v / unit).collect();
+        let reconstruction = -outcome.log_likelihood / unit;
+        let made = self.progress.step as usize;
+        let record = TrainRecord {
+            step: made,
+            loss: outcome.loss,
+            bits_per_dim: reconstruction + kl.iter().sum::<f64>(),
+            reconstruction,
+            kl,
+            grad_norm: outcome.grad_norm,
+            lr: schedule::learning_rate(&self.config.train, &self.progress.plateau, made - 1),
+            temperature: schedule::temperature(
+                &self.config.model.temperature,
+                self.config.train.steps,
+                made - 1,
+            ),
+            images_per_second,
+            seconds: self.progress.seconds,
+        };
+        if let Some(events) = &mut self.events {
+            let mut scalars = vec![
+                ("train/bits_per_dim".to_string(), record.bits_per_dim),
+                ("train/reconstruction".into(), record.reconstruction),
+                ("train/grad_norm".into(), record.grad_norm),
+                ("train/lr".into(), record.lr),
+                ("train/images_per_second".into(), record.images_per_second),
+            ];
+            scalars.extend(
+                record
+                    .kl
+                    .iter()
+                    .enumerate()
+                    .map(|(l, &v)| (format!("train_kl/layer{:02}", l + 1), v)),
+            );
+            events.scalars(made, scalars.iter().map(|(tag, v)| (tag.as_str(), *v)))?;
+        }
+        self.log.write(&Record::Train(record))
+    }
+
+    /// The averaged weights, as a store that evaluation and sampling read.
+    fn averaged(&self) -> Store {
+        Store::with("theta", self.store.get("ema").to_vec())
+    }
+
+    fn evaluate(&mut self) -> Result<EvalRecord> {
+        let extent = Extent {
+            split: Split::Test,
+            images: self.config.train.eval_images,
+        };
+        let mut averaged = self.averaged();
+        let mut record = self.evaluator.evaluate(&mut averaged, self.data, extent)?;
+        record.step = self.progress.step as usize;
+        self.progress
+            .plateau
+            .observe(&self.config.train, record.bits_per_dim);
+        if let Some(events) = &mut self.events {
+            let mut scalars = vec![
+                ("eval/bits_per_dim".to_string(), record.bits_per_dim),
+                ("eval/reconstruction".into(), record.reconstruction),
+            ];
+            for (layer, (kl, usage)) in record.kl.iter().zip(&record.usage).enumerate() {
+                scalars.push((format!("eval_kl/layer{:02}", layer + 1), *kl));
+                scalars.push((
+                    format!("eval_perplexity/layer{:02}", layer + 1),
+                    usage.perplexity,
+                ));
+                scalars.push((
+                    format!("eval_dead_codes/layer{:02}", layer + 1),
+                    usage.dead as f64,
+                ));
+            }
+            events.scalars(
+                record.step,
+                scalars.iter().map(|(tag, v)| (tag.as_str(), *v)),
+            )?;
+        }
+        self.log.write(&Record::Eval(record.clone()))?;
+        self.last = Some(record.clone());
+        Ok(record)
+    }
+
+    fn draw_samples(&mut self) -> Result<()> {
+        let mut averaged = self.averaged();
+        let seed = self.config.train.seed;
+        let pictures = samples_with(
+            &mut self.sampler,
+            &self.model,
+            &mut averaged,
+            SAMPLES,
+            seed,
+            1.0,
+        )?;
+        let sheet: Picture = grid(&pictures, 8, 2, comfortable_scale(self.config.model.size))?;
+        let step = self.progress.step as usize;
+        sheet.save(self.run.sample(step))?;
+        if let Some(events) = &mut self.events {
+            events.image(step, "samples", &sheet)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! The command line, as typed.
+
+use clap::{ArgGroup, Args as Arguments, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Hierarchical discrete VAEs with relaxed responsibilities: train, judge, sample, look.
+#[derive(Parser)]
+#[command(name = "rrvq", version, about, arg_required_else_help = true)]
+#[command(
+    after_help = "Start with `rrvq demo`: two small models, two minutes, nothing to download."
+)]
+pub struct Args {
+    /// Threads to use; 0 takes all cores. Results are the same bits for any number
+    #[arg(long, global = true, default_value_t = 0, value_name = "N")]
+    pub threads: usize,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Train two small models on colour swatches and show why a hierarchy is needed
+    Demo(Demo),
+    /// Train a model
+    Train(Train),
+    /// Bits per dim of a trained model: total, reconstruction, KL of each layer
+    Eval(Eval),
+    /// Draw pictures from a trained model's prior
+    Sample(Sample),
+    /// Show images beside what a trained model keeps of them
+    Reconstruct(Reconstruct),
+    /// What a run is and how far it got
+    Info(Info),
+    /// The configurations built into the program
+    Presets(Presets),
+    /// Measure speed
+    Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Device {
+    Cpu,
+}
+
+#[derive(Arguments)]
+pub struct Demo {
+    /// Folder for the report, the pictures and both runs; an earlier demo in it is replaced
+    #[arg(long, default_value = "rrvq-demo", value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+#[derive(Arguments)]
+#[command(group = ArgGroup::new("what").args(["preset", "config", "resume"]).required(true).multiple(true))]
+#[command(
+    after_help = "Example: rrvq train --preset tiny-swatches --set train.lr=1e-3 --out runs/first"
+)]
+pub struct Train {
+    /// A configuration built into the program; `rrvq presets` lists them
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    pub preset: Option<String>,
+    /// A configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder of the data set
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Run folder [default: runs/ and the preset's or file's name]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What computes
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub device: Device,
+    /// Change a setting, e.g. train.lr=1e-3; may be given again and again
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Steps in all
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// Go on with the run in the run folder, with its own settings; later --set and --steps apply on top
+    #[arg(long)]
+    pub resume: bool,
+    /// Replace the run that is in the run folder
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
+    /// Seed of everything random
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Also write TensorBoard event files
+    #[arg(long)]
+    pub tensorboard: bool,
+}
+
+#[derive(Arguments)]
+pub struct Eval {
+    /// Run folder
+    pub run: PathBuf,
+    /// Which images: test or train
+    #[arg(long, default_value = "test")]
+    pub split: String,
+    /// Samples an image; more than one also gives the importance bound
+    #[arg(long, default_value_t = 1, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub samples: u32,
+    /// At most this many images; 0 takes all
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub images: usize,
+    /// Folder of the data set, if not the one the run was trained on
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Arguments)]
+pub struct Sample {
+    /// Run folder
+    pub run: PathBuf,
+    /// Where the picture goes (PNG)
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// How many samples
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub count: u32,
+    /// The same seed gives the same picture
+    #[arg(long, default_value_t = 0, value_name = "S")]
+    pub seed: u64,
+    /// 1 samples the model as it is, less is sharper, 0 takes every layer's mode
+    #[arg(long, default_value_t = 1.0, value_name = "T")]
+    pub temperature: f32,
+}
+
+#[derive(Arguments)]
+pub struct Reconstruct {
+    /// Run folder
+    pub run: PathBuf,
+    /// Images (PNG, JPEG, WebP), cropped to a square and resized to the model's size; without any, test images
+    pub images: Vec<PathBuf>,
+    /// Where the picture goes (PNG): originals in odd rows, reconstructions below each
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// How many test images, when no image is given
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub count: u32,
+}
+
+#[derive(Arguments)]
+pub struct Info {
+    /// Run folder
+    pub run: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Arguments)]
+pub struct Presets {
+    /// Print this preset with every setting, ready to be changed and given to `train --config`
+    pub name: Option<String>,
+    /// List every setting with its meaning and default
+    #[arg(long, conflicts_with = "name")]
+    pub keys: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Bench {
+    /// The whole training step: forward, backward, clipping, update, average
+    Step(BenchStep),
+}
+
+#[derive(Arguments)]
+pub struct BenchStep {
+    /// What computes
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub device: Device,
+    /// Layers of latents, spread over maps of 16², 8², 4² and 2²
+    #[arg(long, default_value_t = 8)]
+    pub layers: usize,
+    /// Channels of the backbone
+    #[arg(long, default_value_t = 64)]
+    pub channels: usize,
+    /// Dimensions of an embedding
+    #[arg(long, default_value_t = 32)]
+    pub embed: usize,
+    /// Codes in a codebook
+    #[arg(long, default_value_t = 256)]
+    pub codes: usize,
+    /// Images a step
+    #[arg(long, default_value_t = 32)]
+    pub batch: usize,
+    /// Steps to measure
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub steps: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,419 @@
+//! Each command: from arguments to library calls to lines.
+
+use crate::args;
+use crate::terminal::{Follow, bar, grouped, line, table, watch_for_interrupts};
+use rrvq::bench::StepBench;
+use rrvq::config::{self, Config};
+use rrvq::data::{self, Split};
+use rrvq::evaluate::{Evaluator, Extent, importance_bound};
+use rrvq::picture::{Picture, comfortable_scale, grid};
+use rrvq::run::{Existing, Run};
+use rrvq::train::Job;
+use rrvq::train::checkpoint::load_model;
+use rrvq::train::log::{EvalRecord, Record, read};
+use rrvq::{Error, Result, demo as demonstration, sample as pictures};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Images a batch of evaluation, unless the run trained with fewer.
+const EVAL_BATCH: usize = 64;
+
+pub fn demo(args: &args::Demo) -> Result<()> {
+    watch_for_interrupts()?;
+    line(
+        "Two models on images of one of nine colours each: one layer of codes, and a hierarchy of five.",
+    );
+    let mut follow = |name: &str| -> Box<dyn rrvq::train::Watch> { Box::new(Follow::quiet(name)) };
+    let outcome = demonstration::run(&args.out, &mut follow)?;
+    table(
+        &["model", "samples of one colour", "bits/dim", "seconds"],
+        &outcome
+            .models
+            .iter()
+            .map(|m| {
+                let uniform = format!("{} of {}", m.uniform, m.samples);
+                vec![
+                    m.name.clone(),
+                    uniform,
+                    format!("{:.4}", m.bits_per_dim),
+                    format!("{:.0}", m.seconds),
+                ]
+            })
+            .collect::<Vec<_>>(),
+    );
+    line(format!("{} seconds in all", outcome.seconds.round()));
+    line(format!("report: {}", outcome.report.display()));
+    Ok(())
+}
+
+pub fn train(args: &args::Train) -> Result<()> {
+    let args::Device::Cpu = args.device;
+    let (mut config, out) = configuration(args)?;
+    for assignment in &args.set {
+        config.set(assignment)?;
+    }
+    if let Some(steps) = args.steps {
+        config.train.steps = steps;
+    }
+    if let Some(seed) = args.seed {
+        config.train.seed = seed;
+    }
+    if let Some(dir) = &args.data {
+        config.data.dir = Some(dir.clone());
+    }
+    let existing = match (args.resume, args.overwrite) {
+        (true, _) => Existing::Resume,
+        (_, true) => Existing::Overwrite,
+        _ => Existing::Refuse,
+    };
+    watch_for_interrupts()?;
+    let job = Job {
+        config,
+        out: out.clone(),
+        existing,
+        tensorboard: args.tensorboard,
+    };
+    let mut follow = Follow::new(&name_of(&out));
+    let finished = rrvq::train::train(&job, &mut follow)?;
+    drop(follow);
+    let shown = out.display();
+    match finished.interrupted {
+        true => line(format!(
+            "stopped and saved at step {} of {}; go on with: rrvq train --resume --out {shown}",
+            finished.step, job.config.train.steps
+        )),
+        false => line(format!(
+            "{} steps done; the run is in {shown}",
+            finished.step
+        )),
+    }
+    Ok(())
+}
+
+/// The settings to start from and the run folder.
+fn configuration(args: &args::Train) -> Result<(Config, PathBuf)> {
+    let default_out = |name: &str| {
+        args.out
+            .clone()
+            .unwrap_or_else(|| Path::new("runs").join(name))
+    };
+    let named = match (&args.preset, &args.config) {
+        (Some(name), _) => Some(default_out(name)),
+        (None, Some(file)) => Some(default_out(
+            &file.file_stem().unwrap_or_default().to_string_lossy(),
+        )),
+        (None, None) => args.out.clone(),
+    };
+    let Some(out) = named else {
+        return Err(Error::new(
+            "--resume needs the run folder; name it with --out DIR",
+        ));
+    };
+    let config = match (args.resume, &args.preset, &args.config) {
+        (true, ..) => Config::load(Run::open(&out)?.config())?,
+        (_, Some(name), _) => Config::preset(name)?,
+        (_, _, Some(file)) => Config::load(file)?,
+        _ => unreachable!("the command line asks for one of the three"),
+    };
+    Ok((config, out))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+pub fn eval(args: &args::Eval) -> Result<()> {
+    let split: Split = args.split.parse()?;
+    let run = Run::open(&args.run)?;
+    let (mut config, model, mut store, step) = load_model(&run)?;
+    if let Some(dir) = &args.data {
+        config.data.dir = Some(dir.clone());
+    }
+    let data = data::open_for(&config)?;
+    let extent = Extent {
+        split,
+        images: args.images,
+    };
+    let batch = config.train.batch.min(EVAL_BATCH);
+    let total = data.len(split);
+    let progress = bar(
+        "evaluating",
+        if args.images == 0 {
+            total
+        } else {
+            total.min(args.images)
+        },
+    );
+    let mut evaluator = Evaluator::new(&model, batch)?;
+    let mut record = evaluator.evaluate_watched(&mut store, data.as_ref(), extent, |n| {
+        progress.set_position(n as u64)
+    })?;
+    progress.finish_and_clear();
+    record.step = step as usize;
+    let bound = match args.samples {
+        1 => None,
+        k => Some(importance_bound(
+            &model,
+            &mut store,
+            data.as_ref(),
+            extent,
+            batch,
+            k as usize,
+        )?),
+    };
+    if args.json {
+        let mut out = serde_json::to_value(&record)
+            .map_err(|e| Error::new(format!("cannot write JSON: {e}")))?;
+        out["samples"] = json!(args.samples);
+        out["importance_bound"] = json!(bound);
+        line(out.to_string());
+        return Ok(());
+    }
+    line(format!(
+        "{}: {:.4} bits/dim on {} {} images (step {}, {:.1} s)",
+        args.run.display(),
+        record.bits_per_dim,
+        record.images,
+        record.split,
+        record.step,
+        record.seconds
+    ));
+    if let Some(bound) = bound {
+        line(format!(
+            "importance bound with {} samples: {bound:.4} bits/dim",
+            args.samples
+        ));
+    }
+    line(format!(
+        "reconstruction: {:.4} bits/dim",
+        record.reconstruction
+    ));
+    layer_table(&config, &record);
+    Ok(())
+}
+
+fn layer_table(config: &Config, record: &EvalRecord) {
+    let sides = config.model.sides();
+    let row = |layer: usize| {
+        let usage = &record.usage[layer];
+        vec![
+            format!("{}", layer + 1),
+            format!("{0}x{0}", sides[layer]),
+            format!("{:.5}", record.kl[layer]),
+            format!("{:.1}", usage.perplexity),
+            format!("{} of {}", usage.used, usage.used + usage.dead),
+        ]
+    };
+    let rows: Vec<Vec<String>> = (0..record.kl.len().min(sides.len()))
+        .rev()
+        .map(row)
+        .collect();
+    table(
+        &["layer", "map", "KL bits/dim", "perplexity", "codes used"],
+        &rows,
+    );
+}
+
+pub fn sample(args: &args::Sample) -> Result<()> {
+    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
+        return Err(Error::new(format!(
+            "--temperature {} is not a temperature; give 0 or more",
+            args.temperature
+        )));
+    }
+    let (config, model, mut store, _) = load_model(&Run::open(&args.run)?)?;
+    let drawn = pictures::samples(
+        &model,
+        &mut store,
+        args.count as usize,
+        args.seed,
+        args.temperature,
+    )?;
+    save_sheet(&args.out, &drawn, columns(drawn.len()), config.model.size)?;
+    line(format!("{} samples: {}", drawn.len(), args.out.display()));
+    Ok(())
+}
+
+/// About as many columns as rows, at most sixteen.
+fn columns(count: usize) -> usize {
+    ((count as f64).sqrt().ceil() as usize).clamp(1, 16)
+}
+
+fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -> Result<()> {
+    grid(shown, columns, 2, comfortable_scale(size))?.save(path)
+}
+
+pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
+    let (config, model, mut store, _) = load_model(&Run::open(&args.run)?)?;
+    let (size, channels) = (config.model.size, config.model.image_channels);
+    let originals: Vec<Picture> = if args.images.is_empty() {
+        let data = data::open_for(&config)?;
+        let mut bytes = vec![0; model.image_len()];
+        let count = (args.count as usize).min(data.len(Split::Test));
+        let one = |i| {
+            data.read(Split::Test, i, &mut bytes);
+            Picture::new(data.shape(), bytes.clone())
+        };
+        (0..count).map(one).collect::<Result<_>>()?
+    } else {
+        args.images
+            .iter()
+            .map(|path| Picture::load(path, size, channels))
+            .collect::<Result<_>>()?
+    };
+    let found = pictures::reconstructions(&model, &mut store, &originals)?;
+    let columns = columns(originals.len() * 2).min(originals.len()).max(1);
+    let blank = Picture::new([size, size, channels], vec![255; size * size * channels])?;
+    let mut sheet = Vec::new();
+    for (above, below) in originals.chunks(columns).zip(found.chunks(columns)) {
+        for row in [above, below] {
+            sheet.extend(row.iter().cloned());
+            sheet.extend(std::iter::repeat_n(blank.clone(), columns - row.len()));
+        }
+    }
+    save_sheet(&args.out, &sheet, columns, size)?;
+    line(format!(
+        "{} images, each above its reconstruction: {}",
+        originals.len(),
+        args.out.display()
+    ));
+    Ok(())
+}
+
+pub fn info(args: &args::Info) -> Result<()> {
+    let run = Run::open(&args.run)?;
+    let (config, model, _, step) = load_model(&run)?;
+    let records = read(run.log())?;
+    let last = records.iter().rev().find_map(|r| match r {
+        Record::Eval(eval) => Some(eval),
+        Record::Train(_) => None,
+    });
+    let m = &config.model;
+    if args.json {
+        let out = json!({
+            "run": args.run, "data": config.data.name, "layers": m.layers(), "sides": m.sides(),
+            "channels": m.channels, "embed": m.embed, "parameters": model.layout.count(),
+            "step": step, "steps": config.train.steps, "last_evaluation": last,
+        });
+        line(out.to_string());
+        return Ok(());
+    }
+    line(format!(
+        "{}: trained {step} of {} steps on {}",
+        args.run.display(),
+        config.train.steps,
+        config.data.name
+    ));
+    line(format!(
+        "{} layers, {} channels, embeddings of {} dimensions, {} parameters",
+        m.layers(),
+        m.channels,
+        m.embed,
+        grouped(model.layout.count())
+    ));
+    let codes: Vec<usize> = (0..m.layers()).map(|l| m.codes.at(l)).collect();
+    let bits: f64 = m
+        .sides()
+        .iter()
+        .zip(&codes)
+        .map(|(s, &k)| (s * s) as f64 * (k as f64).log2())
+        .sum();
+    line(format!("an image is {bits:.0} bits of code indices"));
+    match last {
+        Some(eval) => {
+            line(format!(
+                "last evaluation, step {}: {:.4} bits/dim on {} images",
+                eval.step, eval.bits_per_dim, eval.images
+            ));
+            layer_table(&config, eval);
+        }
+        None => line("not evaluated yet"),
+    }
+    Ok(())
+}
+
+pub fn presets(args: &args::Presets) -> Result<()> {
+    if args.keys {
+        for key in Config::default().keys() {
+            line(format!("{} = {}\n    {}", key.path, key.default, key.doc));
+        }
+        return Ok(());
+    }
+    match &args.name {
+        Some(name) => line(Config::preset(name)?.to_toml()?.trim_end()),
+        None => {
+            let all = config::presets();
+            let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+            all.iter()
+                .for_each(|(name, what)| line(format!("{name:width$}  {what}")));
+        }
+    }
+    Ok(())
+}
+
+pub fn bench_step(args: &args::BenchStep) -> Result<()> {
+    let args::Device::Cpu = args.device;
+    let bench = StepBench {
+        layers: args.layers,
+        channels: args.channels,
+        embed: args.embed,
+        codes: args.codes,
+        batch: args.batch,
+        steps: args.steps as usize,
+    };
+    let report = bench.run()?;
+    let gflops = report.flops / report.ms_per_step / 1e6;
+    let peak = peak_memory_mib();
+    if args.json {
+        let kinds: serde_json::Map<_, _> = report
+            .by_kind
+            .iter()
+            .map(|(k, ms)| (k.clone(), json!(ms)))
+            .collect();
+        let out = json!({
+            "device": "cpu", "layers": args.layers, "channels": args.channels, "embed": args.embed,
+            "codes": args.codes, "batch": args.batch, "threads": rayon::current_num_threads(),
+            "ms_per_step": report.ms_per_step, "images_per_second": report.images_per_second,
+            "first_step_seconds": report.first_step_seconds, "parameters": report.parameters,
+            "arena_mib": report.arena_bytes as f64 / (1 << 20) as f64, "peak_memory_mib": peak,
+            "kernels": report.kernels, "gflops": gflops, "loss": report.loss, "ms_by_kind": kinds,
+        });
+        line(out.to_string());
+        return Ok(());
+    }
+    line(format!(
+        "{:.1} ms/step, {:.1} images/s, {gflops:.0} GFLOP/s, first step after {:.1} s",
+        report.ms_per_step, report.images_per_second, report.first_step_seconds
+    ));
+    line(format!(
+        "{} parameters, {} kernels, {:.0} MiB planned{}",
+        grouped(report.parameters),
+        report.kernels,
+        report.arena_bytes as f64 / (1 << 20) as f64,
+        peak.map_or(String::new(), |p| format!(", {p:.0} MiB at most in memory"))
+    ));
+    let total: f64 = report.by_kind.iter().map(|k| k.1).sum();
+    let row = |(kind, ms): &(String, f64)| {
+        vec![
+            kind.clone(),
+            format!("{ms:.2}"),
+            format!("{:.1}", 100.0 * ms / total),
+        ]
+    };
+    table(
+        &["kernels", "ms", "%"],
+        &report.by_kind.iter().map(row).collect::<Vec<_>>(),
+    );
+    Ok(())
+}
+
+/// The most memory this process has held, where the system tells.
+fn peak_memory_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib / 1024.0)
+}

@@ -1,0 +1,165 @@
+//! What a person sees: lines, bars, tables.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rrvq::programs::StepOutcome;
+use rrvq::train::log::EvalRecord;
+use rrvq::train::{Started, Watch};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Prints a line; a reader that has gone away (`rrvq presets | head`) ends the program quietly.
+pub fn line(text: impl AsRef<str>) {
+    if writeln!(std::io::stdout(), "{}", text.as_ref()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Set by the first Ctrl-C; the second one ends the program at once.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+pub fn watch_for_interrupts() -> rrvq::Result<()> {
+    let handler = || {
+        if INTERRUPTED.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        eprintln!("rrvq: finishing this step and saving; press Ctrl-C again to stop at once");
+    };
+    ctrlc::set_handler(handler)
+        .map_err(|e| rrvq::Error::new(format!("cannot listen for Ctrl-C: {e}")))
+}
+
+/// Follows a training run: a line for each evaluation, and a bar where there is a terminal.
+pub struct Follow {
+    label: String,
+    bar: ProgressBar,
+    quiet: bool,
+}
+
+impl Follow {
+    pub fn new(label: &str) -> Self {
+        Follow {
+            label: label.into(),
+            bar: ProgressBar::hidden(),
+            quiet: false,
+        }
+    }
+
+    /// A bar, but no lines.
+    pub fn quiet(label: &str) -> Self {
+        let mut follow = Follow::new(label);
+        follow.quiet = true;
+        follow
+    }
+
+    fn say(&self, text: String) {
+        if !self.quiet {
+            self.bar.suspend(|| line(&text));
+        }
+    }
+}
+
+impl Watch for Follow {
+    fn started(&mut self, start: &Started) {
+        let label = &self.label;
+        let from = if start.from > 0 {
+            format!(", going on from step {}", start.from)
+        } else {
+            String::new()
+        };
+        self.say(format!(
+            "{label}: {} parameters, {:.0} MiB of memory planned, ready in {:.1} s{from}",
+            grouped(start.parameters),
+            start.arena_bytes as f64 / (1 << 20) as f64,
+            start.seconds
+        ));
+        // indicatif hides the bar by itself when standard error is not a terminal.
+        self.bar = ProgressBar::new(start.steps as u64).with_position(start.from as u64);
+        self.bar.reset_eta();
+        let template = "{prefix} {bar:32} {pos}/{len} steps  {per_sec}  {eta} left  {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style);
+        }
+        self.bar.set_prefix(self.label.clone());
+    }
+
+    fn stepped(&mut self, step: usize, outcome: &StepOutcome) {
+        self.bar.set_position(step as u64);
+        if step % 10 == 0 {
+            self.bar
+                .set_message(format!("{:.3} bits/dim", outcome.loss));
+        }
+    }
+
+    fn evaluated(&mut self, record: &EvalRecord) {
+        let dead: usize = record.usage.iter().map(|u| u.dead).sum();
+        let perplexity: Vec<String> = record
+            .usage
+            .iter()
+            .map(|u| format!("{:.0}", u.perplexity))
+            .collect();
+        self.say(format!(
+            "{} step {}: {:.4} bits/dim ({:.4} reconstruction + {:.4} KL), perplexity {} (bottom to top), {dead} dead codes",
+            self.label,
+            record.step,
+            record.bits_per_dim,
+            record.reconstruction,
+            record.kl.iter().sum::<f64>(),
+            perplexity.join(" "),
+        ));
+    }
+
+    fn stop(&self) -> bool {
+        INTERRUPTED.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// 1234567 as 1,234,567.
+pub fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Columns as wide as they need to be, numbers to the right.
+pub fn table(headers: &[&str], rows: &[Vec<String>]) {
+    let width = |c: usize| {
+        rows.iter()
+            .map(|r| r[c].chars().count())
+            .chain([headers[c].chars().count()])
+            .max()
+    };
+    let widths: Vec<usize> = (0..headers.len()).map(|c| width(c).unwrap_or(0)).collect();
+    let show = |cells: Vec<&str>| {
+        let padded = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, w)| format!("{cell:>w$}"));
+        line(padded.collect::<Vec<_>>().join("  "));
+    };
+    show(headers.to_vec());
+    for row in rows {
+        show(row.iter().map(String::as_str).collect());
+    }
+}
+
+/// A bar for work with a known end, hidden where there is no terminal.
+pub fn bar(label: &str, len: usize) -> ProgressBar {
+    let bar = ProgressBar::new(len as u64);
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len}  {eta} left") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(label.to_string());
+    bar
+}

@@ -1,0 +1,199 @@
+//! The paper's first claim, shown in two minutes on a CPU.
+//!
+//! A model with one map of latents and a uniform prior draws every position for itself: trained on images of
+//! a single colour, its samples are patchworks. A hierarchy whose top is one latent decides the colour once:
+//! its samples are whole.
+
+use crate::config::Config;
+use crate::data::{self, Split};
+use crate::error::{Error, Result};
+use crate::picture::{Picture, comfortable_scale, grid};
+use crate::report::{Chart, Figure, Report, Series};
+use crate::run::Existing;
+use crate::sample::{reconstructions, samples};
+use crate::train::checkpoint::load_model;
+use crate::train::log::{Record, read};
+use crate::train::{Job, Watch, train};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Samples that are counted.
+pub const SAMPLES: usize = 64;
+/// Largest spread of a channel over an image that still counts as one colour, in levels of 256.
+pub const SPREAD: u8 = 8;
+
+/// What one model showed.
+#[derive(Clone, Debug)]
+pub struct ModelOutcome {
+    pub name: String,
+    /// Samples whose colour is uniform, of how many.
+    pub uniform: usize,
+    pub samples: usize,
+    pub bits_per_dim: f64,
+    pub seconds: f64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub models: Vec<ModelOutcome>,
+    pub report: PathBuf,
+    pub seconds: f64,
+}
+
+/// Whether every channel varies by at most [`SPREAD`] levels over the picture.
+pub fn is_uniform(picture: &Picture) -> bool {
+    let [_, _, channels] = picture.shape();
+    (0..channels).all(|c| {
+        let values = picture.pixels().iter().skip(c).step_by(channels);
+        let (low, high) = values.fold((u8::MAX, u8::MIN), |(l, h), &v| (l.min(v), h.max(v)));
+        high.saturating_sub(low) <= SPREAD
+    })
+}
+
+const MODELS: [(&str, &str, &str); 2] = [
+    ("one layer (rVQ-VAE)", "swatches-rvq", "one-layer"),
+    ("five layers (RRVQ-VAE)", "swatches-l5", "hierarchy"),
+];
+
+/// Trains both models into `out` and writes `report.html` and the pictures there.
+pub fn run(out: &Path, follow: &mut dyn FnMut(&str) -> Box<dyn Watch>) -> Result<Outcome> {
+    let begin = Instant::now();
+    let mut models = Vec::new();
+    let mut rows = Vec::new();
+    let mut curves = Vec::new();
+    let mut originals_sheet = None;
+    for (name, preset, folder) in MODELS {
+        let start = Instant::now();
+        let config = Config::preset(preset)?;
+        let dir = out.join(folder);
+        let job = Job {
+            config,
+            out: dir.clone(),
+            existing: Existing::Overwrite,
+            tensorboard: false,
+        };
+        let mut watch = follow(folder);
+        let finished = train(&job, watch.as_mut())?;
+        drop(watch);
+        if finished.interrupted {
+            return Err(Error::new(format!(
+                "the demo was stopped at step {}; run it again for the report",
+                finished.step
+            )));
+        }
+        let (config, model, mut store, _) = load_model(&finished.run)?;
+        let drawn = samples(&model, &mut store, SAMPLES, 0, 1.0)?;
+        let data = data::open_for(&config)?;
+        let originals = first_test_images(data.as_ref(), 24)?;
+        let found = reconstructions(&model, &mut store, &originals)?;
+        let scale = comfortable_scale(config.model.size).min(2);
+        let samples_sheet = grid(&drawn, 16, 2, scale)?;
+        let found_sheet = grid(&found, 8, 2, scale)?;
+        samples_sheet.save(out.join(format!("{folder}-samples.png")))?;
+        found_sheet.save(out.join(format!("{folder}-reconstructions.png")))?;
+        if originals_sheet.is_none() {
+            let sheet = grid(&originals, 8, 2, scale)?;
+            sheet.save(out.join("originals.png"))?;
+            originals_sheet = Some(sheet);
+        }
+        models.push(ModelOutcome {
+            name: name.into(),
+            uniform: drawn.iter().filter(|p| is_uniform(p)).count(),
+            samples: drawn.len(),
+            bits_per_dim: finished.last.map_or(f64::NAN, |r| r.bits_per_dim),
+            seconds: start.elapsed().as_secs_f64(),
+        });
+        rows.push((name, samples_sheet, found_sheet));
+        curves.push(curve(name, &read(finished.run.log())?));
+    }
+    let report = out.join("report.html");
+    let seconds = begin.elapsed().as_secs_f64();
+    write_report(&report, &models, rows, curves, originals_sheet, seconds)?;
+    Ok(Outcome {
+        models,
+        report,
+        seconds,
+    })
+}
+
+fn first_test_images(data: &dyn data::Dataset, count: usize) -> Result<Vec<Picture>> {
+    let mut bytes = vec![0; data.shape().iter().product()];
+    (0..count.min(data.len(Split::Test)))
+        .map(|i| {
+            data.read(Split::Test, i, &mut bytes);
+            Picture::new(data.shape(), bytes.clone())
+        })
+        .collect()
+}
+
+/// Bits a dimension by step, as evaluated.
+fn curve(name: &str, records: &[Record]) -> Series {
+    let point = |record: &Record| match record {
+        Record::Eval(eval) => Some((eval.step as f64, eval.bits_per_dim)),
+        Record::Train(_) => None,
+    };
+    Series::new(name, records.iter().filter_map(point).collect())
+}
+
+fn write_report(
+    path: &Path,
+    models: &[ModelOutcome],
+    rows: Vec<(&str, Picture, Picture)>,
+    curves: Vec<Series>,
+    originals: Option<Picture>,
+    seconds: f64,
+) -> Result<()> {
+    let mut report = Report::new("One layer draws patchworks, a hierarchy draws whole pictures")
+        .paragraph(&format!(
+            "Every training image has one of nine colours. Both models reconstruct them; only the hierarchy has learnt that an image has one colour. A sample counts as uniform when no channel varies by more than {SPREAD} of 256 levels over the image. Trained and drawn in {seconds:.0} seconds."
+        ));
+    let cells = |m: &ModelOutcome| {
+        [
+            m.name.clone(),
+            format!("{} of {}", m.uniform, m.samples),
+            format!("{:.4}", m.bits_per_dim),
+            format!("{:.0}", m.seconds),
+        ]
+    };
+    let table: Vec<[String; 4]> = models.iter().map(cells).collect();
+    report = report.table(
+        &[
+            "model",
+            "samples of one colour",
+            "test bits per dim",
+            "seconds",
+        ],
+        &table,
+    );
+    if let Some(picture) = originals {
+        report = report.heading("The data").figure(&Figure {
+            picture: &picture,
+            caption: "Test images".into(),
+            alt: "squares of one colour each".into(),
+        })?;
+    }
+    for (name, samples, found) in rows {
+        report = report.heading(name).figures_row(&[
+            Figure {
+                picture: &samples,
+                caption: "Samples of the prior".into(),
+                alt: format!("samples of {name}"),
+            },
+            Figure {
+                picture: &found,
+                caption: "Reconstructions of the test images".into(),
+                alt: format!("reconstructions by {name}"),
+            },
+        ])?;
+    }
+    report
+        .heading("Learning")
+        .chart(&Chart {
+            title: "Test bits per dim, hard samples, averaged weights".into(),
+            x_label: "step".into(),
+            y_label: "bits per dim".into(),
+            log_x: false,
+            series: curves,
+        })
+        .write(path)
+}

@@ -1,0 +1,73 @@
+//! Pictures out of a model: samples of the prior, reconstructions through the posterior.
+
+use crate::error::Result;
+use crate::picture::Picture;
+use crate::programs::{Inference, Model, Sampler};
+use rrvq_tensor::Store;
+use rrvq_tensor::device::cpu::counter;
+
+/// Means of pixels as bytes, rounded to nearest.
+fn to_bytes(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .map(|v| v.round().clamp(0.0, 255.0) as u8)
+        .collect()
+}
+
+fn shape(model: &Model) -> [usize; 3] {
+    [
+        model.config.size,
+        model.config.size,
+        model.config.image_channels,
+    ]
+}
+
+/// `count` samples of the model; the same seed gives the same pictures.
+pub fn samples(
+    model: &Model,
+    store: &mut Store,
+    count: usize,
+    seed: u64,
+    temperature: f32,
+) -> Result<Vec<Picture>> {
+    let mut sampler = Sampler::new(model, count.clamp(1, 64))?;
+    samples_with(&mut sampler, model, store, count, seed, temperature)
+}
+
+/// The same with a sampler that is compiled already.
+pub fn samples_with(
+    sampler: &mut Sampler,
+    model: &Model,
+    store: &mut Store,
+    count: usize,
+    seed: u64,
+    temperature: f32,
+) -> Result<Vec<Picture>> {
+    let mut pictures = Vec::new();
+    for batch in 0..count.div_ceil(sampler.batch) {
+        let bytes = to_bytes(&sampler.run(store, counter(seed, batch as u64), temperature)?);
+        pictures.extend(Picture::batch(shape(model), &bytes)?);
+    }
+    pictures.truncate(count);
+    Ok(pictures)
+}
+
+/// What is left of images after the posterior's most likely codes.
+pub fn reconstructions(
+    model: &Model,
+    store: &mut Store,
+    originals: &[Picture],
+) -> Result<Vec<Picture>> {
+    let batch = originals.len().clamp(1, 64);
+    let mut inference = Inference::new(model, batch, false)?;
+    let mut pictures = Vec::new();
+    for group in originals.chunks(batch) {
+        let images: Vec<u8> = group
+            .iter()
+            .flat_map(|p| p.pixels().iter().copied())
+            .collect();
+        let found = inference.run(store, &images, model.image_len(), counter(0, 0), 0.0)?;
+        pictures.extend(Picture::batch(shape(model), &to_bytes(&found.picture))?);
+    }
+    Ok(pictures)
+}

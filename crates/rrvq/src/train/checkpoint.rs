@@ -1,0 +1,115 @@
+//! Saving and loading: averaged weights for use, raw weights with everything needed to go on.
+
+use super::schedule::Plateau;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::programs::Model;
+use crate::run::{Run, write_atomic};
+use rrvq_tensor::Store;
+use rrvq_tensor::optim::STATES;
+use rrvq_tensor::params::{Tensors, from_safetensors, to_safetensors};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What a run is besides its vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Progress {
+    /// Steps made.
+    pub step: u64,
+    pub plateau: Plateau,
+    /// Seconds of training so far.
+    pub seconds: f64,
+}
+
+/// Writes state, then model; each is whole or the old one stays.
+pub fn save(run: &Run, model: &Model, store: &Store, progress: &Progress) -> Result<()> {
+    let mut metadata = BTreeMap::from([("step".to_string(), progress.step.to_string())]);
+    let ema = model.layout.tensors(store.get("ema"), "");
+    write(&run.model(), &ema, &metadata)?;
+    metadata.insert("seconds".into(), progress.seconds.to_string());
+    let plateau = serde_json::to_string(&progress.plateau)
+        .map_err(|e| Error::new(format!("plateau state: {e}")))?;
+    metadata.insert("plateau".into(), plateau);
+    let mut state = Vec::new();
+    for name in STATES {
+        state.extend(model.layout.tensors(store.get(name), &format!("{name}/")));
+    }
+    write(&run.state(), &state, &metadata)
+}
+
+fn write(
+    path: &Path,
+    tensors: &[(String, Vec<usize>, &[f32])],
+    metadata: &BTreeMap<String, String>,
+) -> Result<()> {
+    let bytes = to_safetensors(tensors, metadata)?;
+    write_atomic(path, |file| file.write_all(&bytes))
+}
+
+fn read(path: &Path) -> Result<Tensors> {
+    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    from_safetensors(&bytes).map_err(|e| {
+        Error::new(format!(
+            "{} is damaged: {e}; restore it from a copy or train again",
+            path.display()
+        ))
+    })
+}
+
+fn named(path: &Path, error: rrvq_tensor::Error) -> Error {
+    Error::new(format!("{}: {error}", path.display()))
+}
+
+/// A trained model: the averaged weights of a run, as `theta`.
+pub fn load_model(run: &Run) -> Result<(Config, Model, Store, u64)> {
+    let config = Config::load(run.config())?;
+    config.validate()?;
+    let model = Model::new(&config.model);
+    let tensors = read(&run.model())?;
+    let theta = model
+        .layout
+        .flatten(&tensors, "")
+        .map_err(|e| named(&run.model(), e))?;
+    let step = number(&tensors, "step", &run.model())?;
+    Ok((config, model, Store::with("theta", theta), step))
+}
+
+/// Everything needed to go on training.
+pub fn load_state(run: &Run, model: &Model) -> Result<(Store, Progress)> {
+    let path = run.state();
+    let tensors = read(&path)?;
+    let mut store = Store::default();
+    for name in STATES {
+        let flat = model
+            .layout
+            .flatten(&tensors, &format!("{name}/"))
+            .map_err(|e| named(&path, e))?;
+        store.insert(name, flat);
+    }
+    let missing = |key: &str| {
+        Error::new(format!(
+            "{} has no readable {key}; it was not written by a run",
+            path.display()
+        ))
+    };
+    let plateau = tensors
+        .metadata
+        .get("plateau")
+        .and_then(|text| serde_json::from_str(text).ok());
+    let progress = Progress {
+        step: number(&tensors, "step", &path)?,
+        plateau: plateau.ok_or_else(|| missing("plateau"))?,
+        seconds: number(&tensors, "seconds", &path)?,
+    };
+    Ok((store, progress))
+}
+
+fn number<T: std::str::FromStr>(tensors: &Tensors, key: &str, path: &Path) -> Result<T> {
+    let found = tensors.metadata.get(key).and_then(|text| text.parse().ok());
+    found.ok_or_else(|| {
+        Error::new(format!(
+            "{} has no readable {key}; it was not written by a run",
+            path.display()
+        ))
+    })
+}
