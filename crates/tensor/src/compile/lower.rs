@@ -623,6 +623,11 @@ impl ChainBuilder<'_, '_, '_> {
                 self.last_use.insert(self.low.root(id, input), at);
             }
         }
+        // A closing reduction reads its summands after the last step, whoever else used them before.
+        if let Kind::Closing(end) = self.group.kind {
+            let (summands, _) = self.low.live.resolve(self.low.live.node(end).inputs[0]);
+            self.last_use.remove(&summands);
+        }
         for (at, &id) in nodes.iter().enumerate() {
             match self.group.kind {
                 Kind::Anchored(anchor) if anchor == id => {
