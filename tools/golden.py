@@ -318,8 +318,7 @@ class Model(nn.Module):
 
     def log_likelihood(self, bytes, raw):
         """The plain way: the log of a difference of two sigmoids, for which float64 is precise enough here."""
-        edge = 0.5 - 1 / 512
-        mean, x = raw.double().clamp(-edge, edge), bytes.double()
+        mean, x = raw.double(), bytes.double()
         scale = self.likelihood.log_scale.double().exp().view(-1, 1, 1)
         below = torch.sigmoid((x / 256 - 0.5 - mean) / scale)
         above = torch.sigmoid(((x + 1) / 256 - 0.5 - mean) / scale)
@@ -388,8 +387,7 @@ def run(settings, start, bytes, dtype):
         out[f"out.codes.{i + 1}"] = index
     for name, p in model.named_parameters():
         out[f"grad.{name}"] = to_ours(name, p.grad)
-    edge = 0.5 - 1 / 512
-    facts["clamped"] = (model.raw.abs() > edge).double().mean().item()
+    facts["outside"] = (model.raw.abs() > 0.5).double().mean().item()
     floors = [settings["model.free_bits"] * side**2 for side in model.sides]
     facts["free"] = [kl.mean().item() < floor for kl, floor in zip(kls, floors)]
     facts["closest"] = model.closest

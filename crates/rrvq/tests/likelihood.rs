@@ -9,10 +9,10 @@ use rrvq::likelihood::logistic::Pixels;
 use rrvq::model::Pen;
 use rrvq_tensor::{DType, Data, Graph, Program, Store, compile};
 
-/// Largest mean a pixel can have: half a bin inside the outer edge.
+/// Middle of the outer bins.
 const EDGE: f32 = 0.5 - 1.0 / 512.0;
 
-/// Means in the middle, between two bins, at the borders and beyond them, where they are clamped.
+/// Means in the middle, between two bins, at the borders and beyond them.
 const MEANS: [f32; 9] = [
     -0.7,
     -EDGE,
@@ -53,7 +53,7 @@ fn log_probabilities(kind: &str, mean: f32, log_scales: &[f32], channels: usize)
 
 /// The definition in f64: the mass of a logistic between the edges of a bin, the outer bins taking the tails.
 fn by_definition(value: usize, mean: f32, log_scale: f32) -> f64 {
-    let (mean, scale) = (mean.clamp(-EDGE, EDGE) as f64, (log_scale as f64).exp());
+    let (mean, scale) = (mean as f64, (log_scale as f64).exp());
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let at = |edge: usize| (edge as f64 / 256.0 - 0.5 - mean) / scale;
     let (lower, upper) = (at(value), at(value + 1));

@@ -11,7 +11,8 @@ use rrvq_tensor::{Init, Var};
 
 /// What a likelihood makes of the decoder's output.
 pub struct Pixels<'g> {
-    /// Mean of each pixel, in [−0.5, 0.5].
+    /// Mean of each pixel; bytes span [−0.5, 0.5]. It is not clipped to that: a mean beyond the border is a
+    /// proper way to say "surely 255", and clipping would leave such pixels without a gradient.
     pub mean: Var<'g>,
     /// 1 / s, for the whole image or for each channel.
     inverse_scale: Var<'g>,
@@ -26,9 +27,8 @@ impl<'g> Pixels<'g> {
             Likelihood::Logistic => g.param("likelihood.log_scale", &[], start),
             Likelihood::LogisticChannel => g.param("likelihood.log_scale", &[raw.dim(3)], start),
         };
-        let edge = 0.5 - 1.0 / 512.0;
         Pixels {
-            mean: raw.clamp(-edge, edge),
+            mean: raw,
             inverse_scale: (-log_scale).exp(),
         }
     }

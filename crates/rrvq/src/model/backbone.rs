@@ -50,14 +50,21 @@ impl<'g> Pen<'g> {
         stride: usize,
     ) -> Var<'g> {
         let shape = [kernel, kernel, x.dim(3), out];
-        self.normalised(name, &shape, [1, 1, 1, out], |w| x.conv(w, stride))
+        let apply = |w| x.conv(w, stride);
+        self.normalised(name, &shape, [1, 1, 1, out], 1.0, apply)
+    }
+
+    /// A 3×3 convolution whose outputs start with the standard deviation `gain` instead of 1.
+    pub fn conv_starting_at(&self, name: &str, x: Var<'g>, out: usize, gain: f32) -> Var<'g> {
+        let shape = [3, 3, x.dim(3), out];
+        self.normalised(name, &shape, [1, 1, 1, out], gain, |w| x.conv(w, 1))
     }
 
     /// The same as a transposed convolution of stride 2: the map doubles its sides.
     pub fn conv_transposed(&self, name: &str, x: Var<'g>, out: usize) -> Var<'g> {
         let shape = [3, 3, out, x.dim(3)];
         let (h, w) = (2 * x.dim(1), 2 * x.dim(2));
-        self.normalised(name, &shape, [1, 1, out, 1], |k| {
+        self.normalised(name, &shape, [1, 1, out, 1], 1.0, |k| {
             x.conv_transposed(k, 2, h, w)
         })
     }
@@ -67,6 +74,7 @@ impl<'g> Pen<'g> {
         name: &str,
         shape: &[usize; 4],
         per_output: [usize; 4],
+        first_gain: f32,
         apply: impl Fn(Var<'g>) -> Var<'g>,
     ) -> Var<'g> {
         let g = self.graph;
@@ -82,9 +90,12 @@ impl<'g> Pen<'g> {
         let count = (t.size() / out) as f32;
         let mean = t.sum_to(&[out]) * (1.0 / count);
         let variance = (t - mean).square().sum_to(&[out]) * (1.0 / count);
-        // Outputs that do not vary (the learnt top starts at zero) keep a gain of 1.
+        // Outputs that do not vary (the learnt top starts at zero) keep the bare gain.
         let varies = variance.greater(g.scalar(1e-8));
-        let scale = varies.select((variance + 1e-12).rsqrt(), g.scalar(1.0));
+        let scale = varies.select(
+            (variance + 1e-12).rsqrt() * first_gain,
+            g.scalar(first_gain),
+        );
         let mut found = found.borrow_mut();
         found.push((format!("{name}.g"), scale));
         found.push((format!("{name}.b"), -(mean * scale)));

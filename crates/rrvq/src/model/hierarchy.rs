@@ -213,18 +213,14 @@ impl<'g> Hierarchy<'g> {
     fn decode(&self, d: Var<'g>) -> Pixels<'g> {
         let (pen, config) = (&self.pen, self.pen.config);
         let factor = config.size / self.sides[0];
-        let raw = pen.conv(
-            "dec.1",
-            d.elu(),
-            config.image_channels * factor * factor,
-            3,
-            1,
-        );
+        let channels = config.image_channels * factor * factor;
+        // Bytes span [−0.5, 0.5]: the first pictures are near grey, well inside it.
+        let raw = pen.conv_starting_at("dec.1", d.elu(), channels, 0.1);
         Pixels::draw(pen, raw.depth_to_space(factor))
     }
 }
 
-/// Means in [−0.5, 0.5] as bytes.
+/// Means as bytes.
 fn to_bytes<'g>(mean: Var<'g>) -> Var<'g> {
     ((mean + 0.5) * 256.0 - 0.5).clamp(0.0, 255.0)
 }

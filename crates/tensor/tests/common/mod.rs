@@ -95,7 +95,7 @@ pub fn check_gradient(
     let mut program = Program::new(compile(&g, &Layout::default(), &named).expect("compiles"));
     let words = counter(3, 5);
     let names: Vec<String> = (0..values.len()).map(|i| format!("x{i}")).collect();
-    let mut at = |program: &mut Program, values: &[Vec<f32>]| {
+    let at = |program: &mut Program, values: &[Vec<f32>]| {
         let mut data: Vec<(&str, Data<'_>)> = names
             .iter()
             .zip(values)
