@@ -56,6 +56,8 @@ impl Config {
 fn check_model(model: &ModelConfig) -> Result<()> {
     within("model.size", model.size, 2, 4096)?;
     within("model.repeat", model.repeat, 1, 1024)?;
+    within("model.blocks", model.blocks, 1, 1024)?;
+    within("model.ladder_blocks", model.ladder_blocks, 0, 1024)?;
     within("model.channels", model.channels, 1, 65_536)?;
     within("model.embed", model.embed, 1, 65_536)?;
     within("model.blocks", model.blocks, 0, 256)?;

@@ -75,7 +75,7 @@ fn permutation(seed: u64, epoch: u64, len: usize) -> Vec<u32> {
     for i in (1..len).rev() {
         let counter = [i as u32, SHUFFLE, epoch as u32, (epoch >> 32) as u32];
         let word = philox4x32_10(counter, [seed as u32, (seed >> 32) as u32])[0];
-        order.swap(i, (word as u64 * (i as u64 + 1) >> 32) as usize);
+        order.swap(i, ((word as u64 * (i as u64 + 1)) >> 32) as usize);
     }
     order
 }

@@ -124,7 +124,7 @@ impl<'a> Trainer<'a> {
             ),
         };
         let text = config.to_toml()?;
-        write_atomic(&run.config(), |file| file.write_all(text.as_bytes()))?;
+        write_atomic(run.config(), |file| file.write_all(text.as_bytes()))?;
         let log = match resuming {
             true => Log::resume(run.log(), progress.step as usize)?,
             false => Log::create(run.log())?,
@@ -175,7 +175,8 @@ impl<'a> Trainer<'a> {
             since += 1;
             watch.stepped(done, &outcome);
             interrupted = watch.stop() && self.progress.step < steps;
-            let due = |every: usize| done == train.steps || (every > 0 && done % every == 0);
+            let due =
+                |every: usize| done == train.steps || (every > 0 && done.is_multiple_of(every));
             if due(train.log_every) {
                 let speed = (since * train.batch) as f64 / clock.elapsed().as_secs_f64();
                 self.record(&outcome, speed)?;
