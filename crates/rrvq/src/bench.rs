@@ -71,6 +71,7 @@ impl StepBench {
             step,
             lr: config.train.lr,
             tau: 0.5,
+            kl_weight: 1.0,
         };
         step.run(&mut store, input(0))?;
         let first_step_seconds = begin.elapsed().as_secs_f64();

@@ -125,13 +125,18 @@ pub struct StepInput<'a> {
     pub step: u64,
     pub lr: f64,
     pub tau: f64,
+    /// How often the KL counts; read only where the configuration has a warm-up of it.
+    pub kl_weight: f64,
 }
 
 impl Step {
     pub fn new(model: &Model, train: &TrainConfig) -> Result<Self> {
         let graph = Graph::new();
         let elbo = Hierarchy::new(&graph, &model.config, train.batch).training_elbo();
-        let loss = elbo.loss(&model.config);
+        let loss = match train.kl_warmup {
+            0 => elbo.loss(&model.config),
+            _ => elbo.weighted_loss(&model.config, graph.scalar_input("kl_weight")),
+        };
         let optimiser = Optimiser {
             rule: match train.optimiser {
                 Rule::AdaMax => UpdateRule::AdaMax,
@@ -180,6 +185,7 @@ impl Step {
             [(input.step + 1) as f32],
             [input.tau as f32],
         );
+        let kl_weight = [input.kl_weight as f32];
         let inputs = [
             ("images", Data::U8(input.images)),
             ("counter", Data::U32(&noise)),
@@ -187,6 +193,7 @@ impl Step {
             ("t", Data::F32(&t)),
             ("tau", Data::F32(&tau)),
             ("noise_scale", one()),
+            ("kl_weight", Data::F32(&kl_weight)),
         ];
         self.program.run_timed(store, &inputs, observe)?;
         let per_image = |sum: f32| sum as f64 / self.batch as f64;

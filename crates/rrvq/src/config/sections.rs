@@ -111,6 +111,8 @@ section! {
         ema: f64 = 0.999,
         /// Steps over which the learning rate rises from zero.
         warmup: usize = 0,
+        /// Steps over which the weight of the KL in the loss rises from zero to one.
+        kl_warmup: usize = 0,
         /// Learning rate over the run: "constant", "cosine" (down to `lr_floor`) or "plateau" (lowered when stuck).
         schedule: Schedule = Schedule::Constant,
         /// The learning rate never goes below this under "cosine" and "plateau".

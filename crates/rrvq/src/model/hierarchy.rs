@@ -229,21 +229,27 @@ impl<'g> Elbo<'g> {
     /// What training lowers, in bits a dimension: free bits bound each layer's KL, averaged over the batch,
     /// from below.
     pub fn loss(&self, config: &ModelConfig) -> Var<'g> {
+        self.weighted_loss(config, self.log_likelihood.graph().scalar(1.0))
+    }
+
+    /// The same with the KL counted `weight` times, for a warm-up of the KL.
+    pub fn weighted_loss(&self, config: &ModelConfig, weight: Var<'g>) -> Var<'g> {
         let n = self.log_likelihood.dim(0) as f32;
         let g = self.log_likelihood.graph();
-        let mut total = -(self.log_likelihood.sum() * (1.0 / n));
+        let mut kl_total = g.scalar(0.0);
         for (layer, kl) in self.kl.iter().enumerate() {
             let mean = kl.sum() * (1.0 / n);
             let positions = (config.sides()[layer] * config.sides()[layer]) as f32;
             let floor = config.free_bits as f32 * positions;
-            total = total
+            kl_total = kl_total
                 + if floor > 0.0 {
                     mean.max(g.scalar(floor))
                 } else {
                     mean
                 };
         }
-        total * (1.0 / nats_per_dim(config)) as f32
+        let nats = kl_total * weight - self.log_likelihood.sum() * (1.0 / n);
+        nats * (1.0 / nats_per_dim(config)) as f32
     }
 }
 

@@ -216,6 +216,7 @@ impl<'a> Trainer<'a> {
             seed: train.seed,
             step,
             lr: schedule::learning_rate(train, &self.progress.plateau, step as usize),
+            kl_weight: schedule::kl_weight(train, step as usize),
             tau: schedule::temperature(&self.config.model.temperature, train.steps, step as usize),
         };
         let outcome = self.step.run(&mut self.store, input)?;

@@ -67,6 +67,14 @@ pub fn learning_rate(train: &TrainConfig, plateau: &Plateau, step: usize) -> f64
     }
 }
 
+/// How often the KL counts in the loss of `step`, counted from 0.
+pub fn kl_weight(train: &TrainConfig, step: usize) -> f64 {
+    match train.kl_warmup {
+        0 => 1.0,
+        warmup => ((step + 1) as f64 / warmup as f64).min(1.0),
+    }
+}
+
 /// The temperature of `step`, counted from 0, in a run of `steps`.
 pub fn temperature(temperature: &Temperature, steps: usize, step: usize) -> f64 {
     temperature.start + (temperature.end - temperature.start) * progress(step, steps)
@@ -151,6 +159,17 @@ mod tests {
             let text = serde_json::to_string(&plateau).unwrap();
             assert_eq!(serde_json::from_str::<Plateau>(&text).unwrap(), plateau);
         }
+    }
+
+    #[test]
+    fn the_weight_of_the_kl_rises_to_one_and_stays() {
+        let train = TrainConfig {
+            kl_warmup: 4,
+            ..TrainConfig::default()
+        };
+        let weights: Vec<f64> = (0..6).map(|step| kl_weight(&train, step)).collect();
+        assert_eq!(weights, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]);
+        assert_eq!(kl_weight(&TrainConfig::default(), 0), 1.0);
     }
 
     #[test]

@@ -144,10 +144,11 @@ impl<'a> Runner<'a> {
     pub fn range(&self, from: usize, to: usize, anchor: *const f32, mut each: impl FnMut(&Block)) {
         let chain = self.chain;
         let unit = self.unit();
-        let size = if chain.flat {
-            BLOCK
-        } else {
-            (BLOCK / unit).max(1) * unit
+        // Without steps there are no registers to keep in cache: one block will do.
+        let size = match (chain.flat, chain.steps.is_empty()) {
+            (true, true) => to - from,
+            (true, false) => BLOCK,
+            (false, _) => (BLOCK / unit).max(1) * unit,
         };
         SCRATCH.with_borrow_mut(|scratch| {
             let stride = size.min(to - from).next_multiple_of(WIDTH);

@@ -9,8 +9,8 @@
 //! position (oy, ox, co); weight gradient over (n, oy, ox). Terms outside the map are not in the chain.
 
 use crate::device::cpu::gemm::panels::{Layout, Panels, panel_width};
-use crate::device::cpu::gemm::tile::{Passes, Point, Row, Segment, outer, product};
-use crate::device::cpu::gemm::{Finish, POINTS, block_rows};
+use crate::device::cpu::gemm::tile::{Passes, Point, Row, Segment, Terms, outer, product};
+use crate::device::cpu::gemm::{BLOCKS, Finish, POINTS, block_rows};
 use crate::device::cpu::scratch::with_scratch;
 use crate::device::cpu::simd::Isa;
 use axis::Class;
@@ -212,8 +212,10 @@ impl Walk {
     }
 }
 
-/// Rows of dw worth giving to one thread: fewer would read the maps too often.
+/// Fewest rows of dw worth a work unit: each unit reads the maps once.
 const GRADIENT_ROWS: usize = 48;
+/// Most floats of dw in a work unit, for it to stay in a second-level cache beside the maps.
+const GRADIENT_FLOATS: usize = 32 * 1024;
 
 /// dw = Σ over images and positions of x ⊗ dy.
 pub fn conv_grad_weight(isa: Isa, s: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32]) {
@@ -230,7 +232,24 @@ pub fn conv_grad_weight(isa: Isa, s: &ConvShape, x: &[f32], dy: &[f32], dw: &mut
     let taps: Vec<TapPoints> = (0..s.kh * s.kw)
         .map(|t| TapPoints::new(s, t / s.kw, t % s.kw, images))
         .collect();
-    let row_block = GRADIENT_ROWS.min(s.kh * s.kw * s.ci);
+    let group_rows = if images > 1 {
+        images * s.oh
+    } else {
+        group_rows(s)
+    };
+    let group_dy = group_rows * s.ow * s.co;
+    let group_x = if images > 1 {
+        images * s.h
+    } else {
+        group_rows * s.stride
+    } * s.w
+        * s.ci;
+    let rows = s.kh * s.kw * s.ci;
+    let share = rows.div_ceil(BLOCKS * rayon::current_num_threads());
+    let row_block = share
+        .min(GRADIENT_FLOATS / s.co)
+        .max(GRADIENT_ROWS)
+        .min(rows);
     dw.par_chunks_mut(row_block * s.co)
         .enumerate()
         .for_each(|(i, dw)| {
@@ -240,20 +259,39 @@ pub fn conv_grad_weight(isa: Isa, s: &ConvShape, x: &[f32], dy: &[f32], dw: &mut
                 let x = &x[image * s.h * s.w * s.ci..];
                 let dy = &dy[image * pixels * s.co..];
                 for group in 0..taps[0].groups() {
+                    // What comes after this group, once a group: a hint, so the last one may miss.
+                    let mut next = [after(x, group_x, group), after(dy, group_dy, group)];
                     let mut row = rows.start;
                     while row < rows.end {
                         let (tap, c) = (row / s.ci, row % s.ci);
                         let m = (s.ci - c).min(rows.end - row);
                         let points = taps[tap].group(group, part);
                         let dw = &mut dw[(row - rows.start) * s.co..];
-                        if !points.is_empty() {
-                            outer(isa, &x[c..], dy, points, m, s.co, dw, s.co);
-                        }
+                        let terms = Terms {
+                            a: &x[c..],
+                            b: dy,
+                            points,
+                            next,
+                        };
+                        outer(isa, &terms, m, s.co, dw, s.co);
+                        next = [&[], &[]];
                         row += m;
                     }
                 }
             }
         });
+}
+
+/// Rows of outputs in a group that is part of an image.
+fn group_rows(s: &ConvShape) -> usize {
+    (POINTS / s.ow).clamp(1, s.oh)
+}
+
+/// The floats of the group after `group`, as far as they exist.
+fn after(map: &[f32], floats: usize, group: usize) -> &[f32] {
+    let start = (group + 1) * floats;
+    map.get(start..(start + floats).min(map.len()))
+        .unwrap_or_default()
 }
 
 /// The positions at which one tap falls inside the map, image after image, relative to the first.
@@ -269,7 +307,7 @@ impl TapPoints {
     fn new(s: &ConvShape, ky: usize, kx: usize, images: usize) -> Self {
         let mut points = Vec::new();
         let mut ends = Vec::new();
-        let rows = (POINTS / s.ow).max(1);
+        let rows = group_rows(s);
         for image in 0..images {
             for oy in 0..s.oh {
                 for ox in 0..s.ow {

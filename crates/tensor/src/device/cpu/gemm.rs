@@ -5,9 +5,9 @@
 
 use crate::device::cpu::scratch::with_scratch;
 use crate::device::cpu::simd::Isa;
-use panels::{Layout, Panels, panel_width};
+use panels::{Layout, Panels, panel_width, transpose_into};
 use rayon::prelude::*;
-use tile::{Passes, Point, Row, Segment, outer, product};
+use tile::{Passes, Point, Row, Segment, Terms, outer, product};
 
 pub mod panels;
 pub mod tile;
@@ -18,17 +18,18 @@ pub type Finish<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
 /// Floats of a block: with its operands, what a second-level cache holds.
 const BLOCK_FLOATS: usize = 16 * 1024;
-/// Blocks worth having, for threads to share.
-const BLOCKS: usize = 8;
+/// Blocks worth having for each thread, so that one that falls behind does not hold up the others.
+pub const BLOCKS: usize = 2;
 /// Rows worth having in a block, for tiles to be full and panels to be reused.
 const BLOCK_ROWS: usize = 16;
 /// Terms of a sum of outer products that stay in the first-level cache.
 pub const POINTS: usize = 64;
 
-/// Rows of a block, from the shape alone: `rows` rows of `cols` columns in all.
+/// Rows of a block, of `rows` rows of `cols` columns in all. Outputs do not know their block, so threads
+/// may decide here without showing in the bits.
 pub fn block_rows(rows: usize, cols: usize) -> usize {
     let fit = (BLOCK_FLOATS / cols.max(1)).max(1);
-    fit.min((rows / BLOCKS).max(BLOCK_ROWS))
+    fit.min((rows / (BLOCKS * rayon::current_num_threads())).max(BLOCK_ROWS))
 }
 
 /// C = op(A) · op(B), C being m × n and the sums k long; op transposes where `ta` or `tb` says so.
@@ -76,7 +77,7 @@ pub fn matmul(
         });
     } else if tb {
         with_scratch(k * n, |straight| {
-            transpose(n, k, b, straight);
+            transpose_into(b, k, k, n, straight, n);
             transposed_product(isa, [m, k, n], block, a, straight, finish);
         });
     } else {
@@ -103,32 +104,13 @@ fn transposed_product(
             c.fill(0.0);
             for p in (0..k).step_by(POINTS) {
                 let points = &points[..POINTS.min(k - p)];
-                outer(
-                    isa,
-                    &a[p * m + first..],
-                    &b[p * n..],
-                    points,
-                    count,
-                    n,
-                    c,
-                    n,
-                );
+                let (a, b) = (&a[p * m + first..], &b[p * n..]);
+                let next = [&[][..], b.get(POINTS * n..).unwrap_or_default()];
+                outer(isa, &Terms { a, b, points, next }, count, n, c, n);
             }
             finish(first * n, c);
         });
     });
-}
-
-/// `to` = the transpose of the `rows` × `cols` matrix `from`.
-fn transpose(rows: usize, cols: usize, from: &[f32], to: &mut [f32]) {
-    for (c, out) in to.chunks_mut(rows.max(1)).enumerate() {
-        for (o, v) in out
-            .iter_mut()
-            .zip(from[c.min(from.len())..].iter().step_by(cols))
-        {
-            *o = *v;
-        }
-    }
 }
 
 #[cfg(test)]

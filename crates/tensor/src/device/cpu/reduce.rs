@@ -145,25 +145,48 @@ fn columns_lanes<L: Lanes>(
     op: ReduceOp,
     view: &View,
     len: usize,
-    mut column: usize,
+    column: usize,
     acc: &mut [f32],
 ) -> usize {
     let inner = acc.len();
     let row = view.row(0);
     let fixed = view.fixed::<L>(row);
-    let mut at = 0;
+    let (mut at, mut column) = (0, column);
     while at < len {
+        if column == 0 && len - at >= inner {
+            // Whole rows: a strip of columns stays in registers while the rows pass.
+            let rows = (len - at) / inner;
+            for first in (0..inner).step_by(WIDTH) {
+                let n = WIDTH.min(inner - first);
+                let to = &mut acc[first..first + n];
+                let mut sum = L::load_prefix(to);
+                for r in 0..rows {
+                    let from = at + r * inner + first;
+                    let x = match n {
+                        WIDTH => view.lanes::<L>(row, from, fixed),
+                        _ => view.tail::<L>(row, from, n, fixed),
+                    };
+                    sum = join::<L>(op, sum, x);
+                }
+                sum.store_prefix(to);
+            }
+            at += rows * inner;
+            continue;
+        }
         let n = (inner - column).min(len - at).min(WIDTH);
         let to = &mut acc[column..column + n];
         let x = view.tail::<L>(row, at, n, fixed);
-        let old = L::load_prefix(to);
-        let new = match op {
-            ReduceOp::Sum => old.add(x),
-            ReduceOp::Max => x.max(old),
-        };
-        new.store_prefix(to);
+        join::<L>(op, L::load_prefix(to), x).store_prefix(to);
         at += n;
-        column = if column + n == inner { 0 } else { column + n };
+        column = (column + n) % inner;
     }
     column
+}
+
+#[inline(always)]
+fn join<L: Lanes>(op: ReduceOp, sum: L, x: L) -> L {
+    match op {
+        ReduceOp::Sum => sum.add(x),
+        ReduceOp::Max => x.max(sum),
+    }
 }

@@ -9,7 +9,7 @@
 //! `eq:rr_p`.
 
 use crate::device::cpu::gemm::panels::{Layout, Panels, panel_width};
-use crate::device::cpu::gemm::tile::{Passes, Point, Row, Segment, outer, product};
+use crate::device::cpu::gemm::tile::{Passes, Point, Row, Segment, Terms, outer, product};
 use crate::device::cpu::scratch::with_scratch;
 use crate::device::cpu::simd::{Isa, WIDTH};
 use crate::rng::{Distribution, Noise, fill};
@@ -21,7 +21,7 @@ mod codebook;
 mod rows;
 
 /// Rows of scores at work at a time.
-const TILE_ROWS: usize = 32;
+const TILE_ROWS: usize = 48;
 /// Most partial sums of the codebook gradient.
 const CHUNKS: usize = 16;
 /// Rows worth a chunk.
@@ -71,7 +71,7 @@ pub fn forward(
     assert_eq!(z.len(), e_q.len());
     assert_eq!((index.len(), kl.len()), (r.rows, r.rows));
     let d = r.dim;
-    with_codebook(isa, r, mu, logvar, |book| {
+    with_codebook(isa, r, mu, logvar, false, |book| {
         Panels::with(isa, r.codes, d, Layout::Straight, mu, |mean_rows| {
             let plan = Plan::new(isa, r, book);
             let z = z.par_chunks_mut(TILE_ROWS * d);
@@ -304,7 +304,7 @@ pub fn backward(
     let partial = Partial::new(r);
     let chunk_rows = r.chunk_rows();
     let count = r.rows.div_ceil(chunk_rows).max(1);
-    with_codebook(isa, r, mu, logvar, |book| {
+    with_codebook(isa, r, mu, logvar, true, |book| {
         with_scratch(count * partial.floats(), |partials| {
             let plan = Plan::new(isa, r, book);
             let mut de_p = de_p.map(|d_p| d_p.chunks_mut(chunk_rows * d));
@@ -387,7 +387,13 @@ impl Plan<'_> {
                 rows::backward(isa, tile, s.a_q, s.a_p, flow, s.row);
                 if op.relaxed {
                     let points = self.points(rows, n, d);
-                    outer(isa, s.y, dz, &points, op.codes, d, through_z, d);
+                    let terms = Terms {
+                        a: s.y,
+                        b: dz,
+                        points: &points,
+                        next: [&[], &[]],
+                    };
+                    outer(isa, &terms, op.codes, d, through_z, d);
                 } else {
                     for (dz, k) in dz.chunks(d).zip(&index[..rows]) {
                         let k = *k as usize;
@@ -398,28 +404,23 @@ impl Plan<'_> {
                 }
                 let points = self.points(rows, n, 2 * d);
                 self.back_to_embedding(s.a_q, &e_q[part.clone()], s.back, de_q);
-                outer(
-                    isa,
-                    s.a_q,
-                    s.squares_q,
-                    &points,
-                    op.codes,
-                    2 * d,
-                    moments,
-                    2 * d,
-                );
+                let (points, next) = (&points, [&[][..], &[][..]]);
+                let terms = Terms {
+                    a: s.a_q,
+                    b: s.squares_q,
+                    points,
+                    next,
+                };
+                outer(isa, &terms, op.codes, 2 * d, moments, 2 * d);
                 if let (Some(e_p), Some(de_p)) = (e_p, de_p.as_mut().and_then(Iterator::next)) {
                     self.back_to_embedding(s.a_p, &e_p[part.clone()], s.back, de_p);
-                    outer(
-                        isa,
-                        s.a_p,
-                        s.squares_p,
-                        &points,
-                        op.codes,
-                        2 * d,
-                        moments,
-                        2 * d,
-                    );
+                    let terms = Terms {
+                        a: s.a_p,
+                        b: s.squares_p,
+                        points,
+                        next,
+                    };
+                    outer(isa, &terms, op.codes, 2 * d, moments, 2 * d);
                 }
             });
         }

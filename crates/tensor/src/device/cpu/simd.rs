@@ -118,6 +118,10 @@ pub trait Lanes: Copy {
     /// `p` must be valid for writes of `n` floats, n ≤ 16.
     unsafe fn store_prefix_ptr(self, p: *mut f32, n: usize);
 
+    /// Asks for the cache line at `p`, which need not be a valid address.
+    #[inline(always)]
+    fn prefetch(_p: *const f32) {}
+
     fn add(self, o: Self) -> Self;
     fn sub(self, o: Self) -> Self;
     fn mul(self, o: Self) -> Self;

@@ -24,7 +24,7 @@ pub struct Panel<'a> {
     pub vectors: usize,
 }
 
-/// How element (k, j) of the matrix to pack is found: `data[k / block * block_stride + …]`.
+/// How the matrix to pack is stored.
 #[derive(Clone, Copy)]
 pub enum Layout {
     /// Row-major, as the sum walks it.
@@ -155,25 +155,91 @@ fn pack_rows(
     width: usize,
     rows: &mut [f32],
 ) {
-    for (i, row) in rows.chunks_mut(width).enumerate() {
-        let k = k0 + i;
-        let (start, step) = match layout {
-            Layout::Straight => (k * cols + first, 1),
-            Layout::Transposed => (first * depth + k, depth),
-            Layout::FlippedTaps { taps } => {
-                let block = depth / taps;
-                let tap = taps - 1 - k / block;
-                ((tap * cols + first) * block + k % block, block)
-            }
-        };
-        let (body, pad) = row.split_at_mut(n);
-        if step == 1 {
-            body.copy_from_slice(&data[start..start + n]);
-        } else {
-            for (o, v) in body.iter_mut().zip(data[start..].iter().step_by(step)) {
-                *o = *v;
+    let count = rows.len() / width;
+    match layout {
+        Layout::Straight => {
+            for (i, row) in rows.chunks_mut(width).enumerate() {
+                let start = (k0 + i) * cols + first;
+                let (body, pad) = row.split_at_mut(n);
+                body.copy_from_slice(&data[start..start + n]);
+                pad.fill(0.0);
             }
         }
-        pad.fill(0.0);
+        Layout::Transposed => {
+            transpose_into(&data[first * depth + k0..], depth, count, n, rows, width);
+        }
+        Layout::FlippedTaps { taps } => {
+            let block = depth / taps;
+            let mut i = 0;
+            while i < count {
+                let (tap, k) = (taps - 1 - (k0 + i) / block, (k0 + i) % block);
+                let len = (block - k).min(count - i);
+                let from = &data[(tap * cols + first) * block + k..];
+                transpose_into(from, block, len, n, &mut rows[i * width..], width);
+                i += len;
+            }
+        }
+    }
+}
+
+/// Side of the blocks that are transposed in registers.
+const SIDE: usize = 4;
+
+/// to[i][j] = from[j][i] for i < m and j < n, and zero from n on to the end of the row.
+pub fn transpose_into(
+    from: &[f32],
+    stride: usize,
+    m: usize,
+    n: usize,
+    to: &mut [f32],
+    width: usize,
+) {
+    let (whole_m, whole_n) = (m - m % SIDE, n - n % SIDE);
+    for j in (0..whole_n).step_by(SIDE) {
+        for i in (0..whole_m).step_by(SIDE) {
+            transpose_block(
+                &from[j * stride + i..],
+                stride,
+                &mut to[i * width + j..],
+                width,
+            );
+        }
+    }
+    for i in 0..m {
+        let start = if i < whole_m { whole_n } else { 0 };
+        for j in start..n {
+            to[i * width + j] = from[j * stride + i];
+        }
+    }
+    if n < width {
+        for row in to.chunks_mut(width).take(m) {
+            row[n..].fill(0.0);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn transpose_block(from: &[f32], stride: usize, to: &mut [f32], width: usize) {
+    use std::arch::x86_64::*;
+    assert!(from.len() >= (SIDE - 1) * stride + SIDE && to.len() >= (SIDE - 1) * width + SIDE);
+    // SAFETY: the assert covers the four rows of either side; SSE is part of the architecture.
+    unsafe {
+        let row = |j: usize| _mm_loadu_ps(from.as_ptr().wrapping_add(j * stride));
+        let (mut a, mut b, mut c, mut d) = (row(0), row(1), row(2), row(3));
+        _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
+        for (i, v) in [a, b, c, d].into_iter().enumerate() {
+            _mm_storeu_ps(to.as_mut_ptr().wrapping_add(i * width), v);
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+fn transpose_block(from: &[f32], stride: usize, to: &mut [f32], width: usize) {
+    for i in 0..SIDE {
+        for j in 0..SIDE {
+            to[i * width + j] = from[j * stride + i];
+        }
     }
 }

@@ -277,35 +277,52 @@ unsafe fn store_row<L: Lanes, const V: usize>(p: *mut f32, last: usize, row: [L;
     }
 }
 
+/// The operands of a sum of outer products.
+pub struct Terms<'a> {
+    pub a: &'a [f32],
+    pub b: &'a [f32],
+    /// Few enough (some tens) for their vectors to stay in the first-level cache.
+    pub points: &'a [Point],
+    /// What the next sum will read of a and of b: fetched meanwhile.
+    pub next: [&'a [f32]; 2],
+}
+
+impl Terms<'_> {
+    /// Where tile `t` starts fetching, a line a point.
+    #[inline(always)]
+    fn fetch_from(&self, t: usize) -> *const f32 {
+        let [a, b] = self.next;
+        let at = t * self.points.len() * WIDTH;
+        if at < b.len() {
+            b.as_ptr().wrapping_add(at)
+        } else if at < b.len() + a.len() {
+            a.as_ptr().wrapping_add(at - b.len())
+        } else {
+            self.b.as_ptr()
+        }
+    }
+}
+
 dispatch! {
-    /// c[i·stride + j] += Σ a[p.a + i] · b[p.b + j] over the points p, for i < m and j < n. Points should
-    /// be few enough (some tens) for their vectors to stay in the first-level cache.
-    pub fn outer(isa, a: &[f32], b: &[f32], points: &[Point], m: usize, n: usize, c: &mut [f32], stride: usize)
+    /// c[i·stride + j] += Σ a[p.a + i] · b[p.b + j] over the points p, for i < m and j < n.
+    pub fn outer(isa, terms: &Terms, m: usize, n: usize, c: &mut [f32], stride: usize)
         => outer_lanes;
 }
 
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
-pub fn outer_lanes<L: Lanes>(
-    a: &[f32],
-    b: &[f32],
-    points: &[Point],
-    m: usize,
-    n: usize,
-    c: &mut [f32],
-    stride: usize,
-) {
-    if m == 0 || n == 0 {
+pub fn outer_lanes<L: Lanes>(terms: &Terms, m: usize, n: usize, c: &mut [f32], stride: usize) {
+    if m == 0 || n == 0 || terms.points.is_empty() {
         return;
     }
     let (mut last_a, mut last_b) = (0, 0);
-    for p in points {
+    for p in terms.points {
         last_a = last_a.max(p.a);
         last_b = last_b.max(p.b);
     }
-    assert!(points.is_empty() || (last_a + m <= a.len() && last_b + n <= b.len()));
+    assert!(last_a + m <= terms.a.len() && last_b + n <= terms.b.len());
     assert!((m - 1) * stride + n <= c.len());
     let mut first = 0;
+    let mut number = 0;
     for vectors in super::panels::split_columns(L::WIDE, n) {
         let cols = (n - first).min(vectors * WIDTH);
         let (tiles, low, higher) = split(m, most_rows::<L>(vectors));
@@ -313,14 +330,16 @@ pub fn outer_lanes<L: Lanes>(
         for t in 0..tiles {
             let m = low + usize::from(t < higher);
             let task = OuterTask {
-                a: a.as_ptr().wrapping_add(row),
-                b: b.as_ptr().wrapping_add(first),
-                points,
+                a: terms.a.as_ptr().wrapping_add(row),
+                b: terms.b.as_ptr().wrapping_add(first),
+                points: terms.points,
                 c: c.as_mut_ptr().wrapping_add(row * stride + first),
                 stride,
                 cols,
+                fetch: terms.fetch_from(number),
             };
             row += m;
+            number += 1;
             // SAFETY: the asserts above bound every point, row and column.
             unsafe {
                 if L::WIDE {
@@ -346,6 +365,7 @@ struct OuterTask<'a> {
     c: *mut f32,
     stride: usize,
     cols: usize,
+    fetch: *const f32,
 }
 
 impl OuterTask<'_> {
@@ -367,7 +387,10 @@ impl OuterTask<'_> {
             for r in 0..M {
                 acc[r] = load_row::<L, V>(self.c.wrapping_add(r * self.stride), last);
             }
+            let mut fetch = self.fetch;
             for p in self.points {
+                L::prefetch(fetch);
+                fetch = fetch.wrapping_add(WIDTH);
                 let a = self.a.wrapping_add(p.a);
                 let vb = load_row::<L, V>(self.b.wrapping_add(p.b), last);
                 for r in 0..M {

@@ -5,7 +5,7 @@
 //! G0 = Σ da, G1 = Σ da e and G2 = Σ da e², from which dmu and dlogvar follow by code.
 
 use super::Responsibility;
-use crate::device::cpu::gemm::panels::Panels;
+use crate::device::cpu::gemm::panels::{Panels, transpose_into};
 use crate::device::cpu::math;
 use crate::device::cpu::scratch::with_scratch;
 use crate::device::cpu::simd::{Isa, Lanes, WIDTH, dispatch};
@@ -27,21 +27,24 @@ pub struct Codebook<'a> {
     pub back: Panels<'a>,
 }
 
-/// Prepares a codebook in scratch memory for the length of `body`.
+/// Prepares a codebook in scratch memory for the length of `body`; `means` and `back` only where
+/// gradients are asked for.
 pub fn with_codebook<R>(
     isa: Isa,
     op: &Responsibility,
     mu: &[f32],
     logvar: &[f32],
+    gradients: bool,
     body: impl FnOnce(&Codebook) -> R,
 ) -> R {
     let (k, d) = (op.codes, op.dim);
+    let (back_d, back_k) = if gradients { (d, k) } else { (0, 0) };
     let n = k.next_multiple_of(WIDTH);
-    let plain = [k * d, 2 * d * n, k * 2 * d, n];
+    let plain = [back_k * d, 2 * d * n, back_k * 2 * d, n];
     let packed = [
         Panels::floats(2 * d, n),
-        Panels::floats(d, n),
-        Panels::floats(k, 2 * d),
+        Panels::floats(back_d, n),
+        Panels::floats(back_k, 2 * d),
     ];
     let aligned = plain
         .iter()
@@ -51,18 +54,19 @@ pub fn with_codebook<R>(
         let mut room = room;
         let [iv, columns, rows, constant] = plain.map(|len| take(&mut room, len));
         let [scores, means, back] = packed.map(|len| take(&mut room, len));
-        inverse_variance(isa, logvar, iv);
-        columns.fill(0.0);
-        for c in 0..k {
+        let (mean_columns, logvar_columns) = columns.split_at_mut(d * n);
+        transpose_into(mu, d, d, k, mean_columns, n);
+        transpose_into(logvar, d, d, k, logvar_columns, n);
+        let means = Panels::packed(isa, back_d, n, &columns[..back_d * n], means);
+        inverse_variance(isa, &logvar[..back_k * d], iv);
+        let by_code = mu.chunks_exact(d).zip(iv.chunks_exact(d));
+        for (row, (mu, iv)) in rows.chunks_exact_mut(2 * d).zip(by_code) {
+            let (scaled, plain) = row.split_at_mut(d);
             for i in 0..d {
-                let (mean, iv) = (mu[c * d + i], iv[c * d + i]);
-                columns[i * n + c] = mean;
-                columns[(d + i) * n + c] = logvar[c * d + i];
-                rows[c * 2 * d + i] = mean * iv;
-                rows[c * 2 * d + d + i] = iv;
+                scaled[i] = mu[i] * iv[i];
             }
+            plain.copy_from_slice(iv);
         }
-        let means = Panels::packed(isa, d, n, &columns[..d * n], means);
         constant_and_scores(isa, d, columns, constant);
         constant[k..].fill(NO_CODE);
         let codebook = Codebook {
@@ -70,7 +74,7 @@ pub fn with_codebook<R>(
             constant,
             scores: Panels::packed(isa, 2 * d, n, columns, scores),
             means,
-            back: Panels::packed(isa, k, 2 * d, rows, back),
+            back: Panels::packed(isa, back_k, 2 * d, rows, back),
         };
         body(&codebook)
     })

@@ -116,6 +116,10 @@ impl Lanes for F {
         }
     }
     #[inline(always)]
+    fn prefetch(p: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     fn add(self, o: Self) -> Self {
         both!(F, _mm256_add_ps, self, o)
     }

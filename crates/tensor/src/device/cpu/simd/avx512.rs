@@ -50,6 +50,10 @@ impl Lanes for F {
         unsafe { _mm512_mask_storeu_ps(p, prefix(n), self.0) }
     }
     #[inline(always)]
+    fn prefetch(p: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     fn add(self, o: Self) -> Self {
         one!(F, _mm512_add_ps, self, o)
     }
@@ -153,6 +157,12 @@ impl Lanes for F {
     }
 }
 
+/// Each odd lane into the even lane before it.
+#[inline(always)]
+unsafe fn odd_to_even(v: __m512i) -> __m512i {
+    unsafe { _mm512_shuffle_epi32::<_MM_PERM_DDBB>(v) }
+}
+
 impl Words for W {
     type Floats = F;
     type Mask = __mmask16;
@@ -208,11 +218,12 @@ impl Words for W {
     #[inline(always)]
     fn mul_wide(self, o: Self) -> (Self, Self) {
         unsafe {
+            // Shuffles where shifts would do: they run on a port the multiplications leave free.
             let (a, b) = (self.0, o.0);
             let even = _mm512_mul_epu32(a, b);
-            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
-            let high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(even), odd);
-            let low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64::<32>(odd));
+            let odd = _mm512_mul_epu32(odd_to_even(a), odd_to_even(b));
+            let high = _mm512_mask_blend_epi32(0xaaaa, odd_to_even(even), odd);
+            let low = _mm512_mask_shuffle_epi32::<_MM_PERM_CCAA>(even, 0xaaaa, odd);
             (W(high), W(low))
         }
     }
