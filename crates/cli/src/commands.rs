@@ -207,7 +207,7 @@ fn layer_table(config: &Config, record: &EvalRecord) {
             format!("{} of {}", usage.used, usage.used + usage.dead),
         ]
     };
-    let rows: Vec<Vec<String>> = (0..record.kl.len().min(sides.len()))
+    let rows: Vec<Vec<String>> = (0..record.kl.len().min(record.usage.len()).min(sides.len()))
         .rev()
         .map(row)
         .collect();
@@ -243,7 +243,13 @@ fn columns(count: usize) -> usize {
 }
 
 fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -> Result<()> {
-    grid(shown, columns, 2, comfortable_scale(size))?.save(path)
+    let sheet = grid(shown, columns, 2, comfortable_scale(size))?;
+    // A device or a pipe is written to: renaming a file over it would take it away from the machine.
+    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
+    match special {
+        true => std::fs::write(path, sheet.to_png()?).map_err(|e| Error::io("write", path, e)),
+        false => sheet.save(path),
+    }
 }
 
 pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {

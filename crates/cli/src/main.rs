@@ -22,7 +22,7 @@ fn main() {
         } => commands::bench_step(step),
     });
     if let Err(error) = outcome {
-        eprintln!("rrvq: {error}");
+        terminal::complain(error);
         std::process::exit(2);
     }
 }
