@@ -138,6 +138,26 @@ fn an_interrupted_run_saves_and_says_how_to_go_on() {
     }
 }
 
+/// `rrvq train 2>&1 | tee log`: Ctrl-C ends `tee` first, and then nobody hears the program.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_saves_even_if_nobody_listens() {
+    let scratch = Scratch::new();
+    let mut child = scratch.start(&train("run", &["--set", "train.eval_every=1"]));
+    drop((child.stdout.take(), child.stderr.take()));
+    wait_for(&scratch.path("run/samples/step-00000002.png"));
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let said = scratch.run(&["info", "run"]).done();
+    assert!(
+        said.contains("of 40 steps") && !said.contains("trained 40 "),
+        "{said}"
+    );
+    assert!(scratch.path("run/state.safetensors").exists());
+}
+
 #[test]
 fn a_finished_run_can_be_lengthened() {
     let scratch = Scratch::new();
