@@ -97,7 +97,7 @@ impl Watch for Follow {
 
     fn stepped(&mut self, step: usize, outcome: &StepOutcome) {
         self.bar.set_position(step as u64);
-        if step % 10 == 0 {
+        if step.is_multiple_of(10) {
             self.bar
                 .set_message(format!("{:.3} bits/dim", outcome.loss));
         }
@@ -137,7 +137,7 @@ pub fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
