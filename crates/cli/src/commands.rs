@@ -76,18 +76,30 @@ pub fn train(args: &args::Train) -> Result<()> {
     let mut follow = Follow::new(&name_of(&out));
     let finished = rrvq::train::train(&job, &mut follow)?;
     drop(follow);
-    let shown = out.display();
     match finished.interrupted {
         true => line(format!(
-            "stopped and saved at step {} of {}; go on with: rrvq train --resume --out {shown}",
-            finished.step, job.config.train.steps
+            "stopped and saved at step {} of {}; go on with: rrvq train --resume --out {}",
+            finished.step,
+            job.config.train.steps,
+            as_typed(&out)
         )),
         false => line(format!(
-            "{} steps done; the run is in {shown}",
-            finished.step
+            "{} steps done; the run is in {}",
+            finished.step,
+            out.display()
         )),
     }
     Ok(())
+}
+
+/// A path as it would be typed in a shell.
+fn as_typed(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@".contains(c);
+    match text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 /// The settings to start from and the run folder.
