@@ -9,7 +9,7 @@ use clap::Parser;
 
 fn main() {
     let args = Args::parse();
-    let outcome = set_threads(args.threads).and_then(|()| match &args.command {
+    let outcome = set_threads(args.threads.into()).and_then(|()| match &args.command {
         Command::Demo(demo) => commands::demo(demo),
         Command::Train(train) => commands::train(train),
         Command::Eval(eval) => commands::eval(eval),

@@ -15,7 +15,7 @@ fn one_layer_draws_patchworks_and_a_hierarchy_does_not() {
     let uniform = |model: &str| -> u32 {
         let line = said
             .lines()
-            .find(|line| line.contains(model))
+            .find(|line| line.contains(model) && line.contains(" of 64"))
             .unwrap_or_else(|| panic!("no {model} in {said}"));
         let words: Vec<&str> = line.split_whitespace().collect();
         let of = words

@@ -149,6 +149,10 @@ fn what_is_not_a_command_is_refused() {
             vec!["--count"],
         ),
         (vec!["bench"], vec!["Usage: rrvq bench"]),
+        (
+            vec!["--threads", "100000", "presets"],
+            vec!["--threads", "1024"],
+        ),
         (vec!["presets", "tiny-swatches", "--keys"], vec!["--keys"]),
     ] {
         let said = scratch.run(&args);
