@@ -11,8 +11,8 @@ use std::path::PathBuf;
 )]
 pub struct Args {
     /// Threads to use; 0 takes all cores. Results are the same bits for any number
-    #[arg(long, global = true, default_value_t = 0, value_name = "N")]
-    pub threads: usize,
+    #[arg(long, global = true, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub threads: u16,
     #[command(subcommand)]
     pub command: Command,
 }

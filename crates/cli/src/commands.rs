@@ -76,18 +76,30 @@ pub fn train(args: &args::Train) -> Result<()> {
     let mut follow = Follow::new(&name_of(&out));
     let finished = rrvq::train::train(&job, &mut follow)?;
     drop(follow);
-    let shown = out.display();
     match finished.interrupted {
         true => line(format!(
-            "stopped and saved at step {} of {}; go on with: rrvq train --resume --out {shown}",
-            finished.step, job.config.train.steps
+            "stopped and saved at step {} of {}; go on with: rrvq train --resume --out {}",
+            finished.step,
+            job.config.train.steps,
+            as_typed(&out)
         )),
         false => line(format!(
-            "{} steps done; the run is in {shown}",
-            finished.step
+            "{} steps done; the run is in {}",
+            finished.step,
+            out.display()
         )),
     }
     Ok(())
+}
+
+/// A path as it would be typed in a shell.
+fn as_typed(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@".contains(c);
+    match text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 /// The settings to start from and the run folder.
@@ -207,7 +219,7 @@ fn layer_table(config: &Config, record: &EvalRecord) {
             format!("{} of {}", usage.used, usage.used + usage.dead),
         ]
     };
-    let rows: Vec<Vec<String>> = (0..record.kl.len().min(sides.len()))
+    let rows: Vec<Vec<String>> = (0..record.kl.len().min(record.usage.len()).min(sides.len()))
         .rev()
         .map(row)
         .collect();
@@ -243,7 +255,13 @@ fn columns(count: usize) -> usize {
 }
 
 fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -> Result<()> {
-    grid(shown, columns, 2, comfortable_scale(size))?.save(path)
+    let sheet = grid(shown, columns, 2, comfortable_scale(size))?;
+    // A device or a pipe is written to: renaming a file over it would take it away from the machine.
+    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
+    match special {
+        true => std::fs::write(path, sheet.to_png()?).map_err(|e| Error::io("write", path, e)),
+        false => sheet.save(path),
+    }
 }
 
 pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {

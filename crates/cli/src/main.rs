@@ -9,7 +9,7 @@ use clap::Parser;
 
 fn main() {
     let args = Args::parse();
-    let outcome = set_threads(args.threads).and_then(|()| match &args.command {
+    let outcome = set_threads(args.threads.into()).and_then(|()| match &args.command {
         Command::Demo(demo) => commands::demo(demo),
         Command::Train(train) => commands::train(train),
         Command::Eval(eval) => commands::eval(eval),
@@ -22,7 +22,7 @@ fn main() {
         } => commands::bench_step(step),
     });
     if let Err(error) = outcome {
-        eprintln!("rrvq: {error}");
+        terminal::complain(error);
         std::process::exit(2);
     }
 }

@@ -4,14 +4,26 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rrvq::programs::StepOutcome;
 use rrvq::train::log::EvalRecord;
 use rrvq::train::{Started, Watch};
-use std::io::Write;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Prints a line; a reader that has gone away (`rrvq presets | head`) ends the program quietly.
+/// Prints a line. A reader that has gone away (`rrvq presets | head`) ends the program quietly; a result that
+/// cannot be kept is an error.
 pub fn line(text: impl AsRef<str>) {
-    if writeln!(std::io::stdout(), "{}", text.as_ref()).is_err() {
-        std::process::exit(0);
+    match writeln!(std::io::stdout(), "{}", text.as_ref()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            complain(rrvq::Error::io("print to", "standard output", error));
+            std::process::exit(2);
+        }
     }
+}
+
+/// Says what is wrong, to nobody if need be: unlike `eprintln!`, a closed standard error is no panic.
+pub fn complain(what: impl Display) {
+    let _ = writeln!(std::io::stderr(), "rrvq: {what}");
 }
 
 /// Set by the first Ctrl-C; the second one ends the program at once.
@@ -22,7 +34,7 @@ pub fn watch_for_interrupts() -> rrvq::Result<()> {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        eprintln!("rrvq: finishing this step and saving; press Ctrl-C again to stop at once");
+        complain("finishing this step and saving; press Ctrl-C again to stop at once");
     };
     ctrlc::set_handler(handler)
         .map_err(|e| rrvq::Error::new(format!("cannot listen for Ctrl-C: {e}")))
@@ -53,7 +65,8 @@ impl Follow {
 
     fn say(&self, text: String) {
         if !self.quiet {
-            self.bar.suspend(|| line(&text));
+            // Training is not given up because nobody reads along; the log has it all.
+            let _ = self.bar.suspend(|| writeln!(std::io::stdout(), "{text}"));
         }
     }
 }

@@ -21,7 +21,8 @@ pub struct Progress {
     pub seconds: f64,
 }
 
-/// Writes state, then model; each is whole or the old one stays.
+/// Writes model, then state; each is whole or the old one stays. Between the two, the state is the older one, and
+/// going on from it makes the same model again.
 pub fn save(run: &Run, model: &Model, store: &Store, progress: &Progress) -> Result<()> {
     let mut metadata = BTreeMap::from([("step".to_string(), progress.step.to_string())]);
     let ema = model.layout.tensors(store.get("ema"), "");

@@ -86,6 +86,21 @@ pub fn train(job: &Job, watch: &mut dyn Watch) -> Result<Finished> {
     trainer.go_on(watch)
 }
 
+/// Whether there is a checkpoint to go on from. A run that was killed before its first one starts again; one that
+/// has a model but lost its state must not, as that would replace the model.
+fn goes_on(job: &Job, run: &Run) -> Result<bool> {
+    if job.existing != Existing::Resume || run.state().exists() {
+        return Ok(job.existing == Existing::Resume);
+    }
+    match run.model().exists() {
+        false => Ok(false),
+        true => Err(Error::new(format!(
+            "{} is missing, so the run cannot go on; restore it from a copy, or start again with --overwrite",
+            run.state().display()
+        ))),
+    }
+}
+
 struct Trainer<'a> {
     config: &'a Config,
     data: &'a dyn Dataset,
@@ -115,7 +130,7 @@ impl<'a> Trainer<'a> {
         let model = Model::new(&config.model);
         let train = &config.train;
         let mut batches = Batches::new(data, train.seed, train.batch, config.data.flip);
-        let resuming = job.existing == Existing::Resume && run.state().exists();
+        let resuming = goes_on(job, &run)?;
         let (store, progress) = match resuming {
             true => load_state(&run, &model)?,
             false => (
@@ -177,6 +192,10 @@ impl<'a> Trainer<'a> {
             interrupted = watch.stop() && self.progress.step < steps;
             let due =
                 |every: usize| done == train.steps || (every > 0 && done.is_multiple_of(every));
+            let save_now = due(train.save_every) || interrupted;
+            if save_now {
+                self.prove()?;
+            }
             if due(train.log_every) {
                 let speed = (since * train.batch) as f64 / clock.elapsed().as_secs_f64();
                 self.record(&outcome, speed)?;
@@ -193,7 +212,7 @@ impl<'a> Trainer<'a> {
             }) {
                 self.draw_samples()?;
             }
-            if due(train.save_every) || interrupted {
+            if save_now {
                 save(&self.run, &self.model, &self.store, &self.progress)?;
                 self.saved = Some(self.progress.step);
                 watch.saved(done);
@@ -223,6 +242,27 @@ impl<'a> Trainer<'a> {
         self.progress.step += 1;
         match outcome.trouble() {
             None => Ok(outcome),
+            Some(place) => Err(self.diverged(&place)),
+        }
+    }
+
+    /// Refuses weights that cannot make one more step: a step tells of the weights before it, and those after it
+    /// are about to be saved.
+    fn prove(&mut self) -> Result<()> {
+        let extent = Extent {
+            split: Split::Test,
+            images: self.config.train.batch,
+        };
+        let mut raw = Store::with("theta", self.store.get("theta").to_vec());
+        let found = self.evaluator.evaluate(&mut raw, self.data, extent)?;
+        let outcome = StepOutcome {
+            loss: found.bits_per_dim,
+            log_likelihood: -found.reconstruction,
+            kl: found.kl,
+            grad_norm: 0.0,
+        };
+        match outcome.trouble() {
+            None => Ok(()),
             Some(place) => Err(self.diverged(&place)),
         }
     }

@@ -1,0 +1,168 @@
+//! Every command explains itself, and what is not a command is refused.
+
+mod common;
+use common::Scratch;
+
+const COMMANDS: [(&str, &[&str]); 9] = [
+    ("demo", &["--out"]),
+    (
+        "train",
+        &[
+            "--preset",
+            "--config",
+            "--data",
+            "--out",
+            "--device",
+            "--set",
+            "--steps",
+            "--resume",
+            "--overwrite",
+            "--seed",
+            "--tensorboard",
+        ],
+    ),
+    (
+        "eval",
+        &[
+            "<RUN>",
+            "--split",
+            "--samples",
+            "--images",
+            "--data",
+            "--json",
+        ],
+    ),
+    (
+        "sample",
+        &["<RUN>", "--out", "--count", "--seed", "--temperature"],
+    ),
+    ("reconstruct", &["<RUN>", "[IMAGES]...", "--out", "--count"]),
+    ("info", &["<RUN>", "--json"]),
+    ("presets", &["[NAME]", "--keys"]),
+    ("bench", &["step"]),
+    (
+        "bench step",
+        &[
+            "--device",
+            "--layers",
+            "--channels",
+            "--embed",
+            "--codes",
+            "--batch",
+            "--steps",
+            "--json",
+        ],
+    ),
+];
+
+#[test]
+fn every_command_names_its_flags() {
+    let scratch = Scratch::new();
+    for (command, flags) in COMMANDS {
+        let mut args: Vec<&str> = command.split(' ').collect();
+        args.push("--help");
+        let help = scratch.run(&args).done();
+        for flag in flags.iter().chain(&["--threads", "--help"]) {
+            assert!(help.contains(flag), "{command}: {flag} is not in\n{help}");
+        }
+    }
+}
+
+#[test]
+fn the_list_above_is_complete() {
+    let scratch = Scratch::new();
+    for (command, flags) in COMMANDS {
+        let mut args: Vec<&str> = command.split(' ').collect();
+        args.push("--help");
+        let help = scratch.run(&args).done();
+        let listed = help.lines().filter_map(|line| {
+            let word = line
+                .trim_start()
+                .trim_start_matches("-h, ")
+                .split_whitespace()
+                .next()?;
+            (line.starts_with(' ') && word.starts_with("--")).then_some(word)
+        });
+        for flag in listed.filter(|flag| !["--threads", "--help"].contains(flag)) {
+            assert!(flags.contains(&flag), "{command}: {flag} is not expected");
+        }
+    }
+    let help = scratch.run(&["--help"]).done();
+    let section = help
+        .split("Commands:")
+        .nth(1)
+        .unwrap()
+        .split("Options:")
+        .next()
+        .unwrap();
+    let names: Vec<&str> = section
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    let expected: Vec<&str> = COMMANDS
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| !name.contains(' '))
+        .collect();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn the_first_page_says_where_to_start() {
+    let scratch = Scratch::new();
+    assert!(scratch.run(&["--help"]).done().contains("rrvq demo"));
+    assert!(scratch.run(&["--version"]).done().starts_with("rrvq "));
+    let bare = scratch.run(&[]);
+    assert_eq!(bare.code, Some(2));
+    assert!(bare.err.contains("Usage: rrvq"), "{bare:?}");
+}
+
+#[test]
+fn what_is_not_a_command_is_refused() {
+    let scratch = Scratch::new();
+    for (args, words) in [
+        (vec!["trian"], vec!["trian", "train"]),
+        (vec!["train"], vec!["--preset", "--config", "--resume"]),
+        (
+            vec!["train", "--preset", "a", "--config", "b"],
+            vec!["--preset", "--config", "cannot be used"],
+        ),
+        (
+            vec!["train", "--preset", "a", "--resume", "--overwrite"],
+            vec!["--resume", "--overwrite"],
+        ),
+        (
+            vec!["train", "--preset", "a", "--steps", "many"],
+            vec!["many", "--steps"],
+        ),
+        (
+            vec!["train", "--preset", "a", "--device", "abacus"],
+            vec!["abacus", "cpu"],
+        ),
+        (vec!["eval"], vec!["<RUN>"]),
+        (vec!["eval", "r", "--samples", "0"], vec!["--samples", "0"]),
+        (vec!["sample", "r"], vec!["--out"]),
+        (
+            vec!["sample", "r", "--out", "x.png", "--count", "0"],
+            vec!["--count"],
+        ),
+        (vec!["bench"], vec!["Usage: rrvq bench"]),
+        (
+            vec!["--threads", "100000", "presets"],
+            vec!["--threads", "1024"],
+        ),
+        (vec!["presets", "tiny-swatches", "--keys"], vec!["--keys"]),
+    ] {
+        let said = scratch.run(&args);
+        assert_eq!(said.code, Some(2), "{args:?}: {said:?}");
+        for word in words {
+            assert!(
+                said.err.contains(word),
+                "{args:?}: {word:?} is not in {:?}",
+                said.err
+            );
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! A run that was stopped, by a signal or by numbers that are no numbers, goes on as if nothing had happened.
+
+mod common;
+use common::{Said, Scratch, wait_for};
+use safetensors::SafeTensors;
+use std::process::Command;
+
+/// Steps slow enough to be hit by a signal: some milliseconds each.
+const SLOW: [&str; 10] = [
+    "--preset",
+    "tiny-swatches",
+    "--steps",
+    "40",
+    "--set",
+    "model.channels=32",
+    "--set",
+    "train.batch=64",
+    "--set",
+    "train.log_every=5",
+];
+
+fn train<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["train", "--out", out], &SLOW[..], more].concat()
+}
+
+/// Tensors, and what else decides how a run goes on; seconds are not part of it.
+fn essence(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let (_, header) = SafeTensors::read_metadata(bytes).unwrap();
+    let file = SafeTensors::deserialize(bytes).unwrap();
+    let mut all: Vec<(String, Vec<u8>)> = file
+        .iter()
+        .map(|(name, view)| (name.into(), view.data().to_vec()))
+        .collect();
+    let metadata = header.metadata().as_ref().unwrap();
+    for key in ["step", "plateau"] {
+        all.extend(
+            metadata
+                .get(key)
+                .map(|text| (format!("metadata {key}"), text.clone().into_bytes())),
+        );
+    }
+    all.sort();
+    all
+}
+
+/// Both runs ended in the same numbers, and their logs tell the same story once.
+#[track_caller]
+fn assert_same(scratch: &Scratch, a: &str, b: &str) {
+    let [(model_a, state_a), (model_b, state_b)] = [a, b].map(|run| {
+        let [model, state] = scratch.checkpoint(run);
+        (model, essence(&state))
+    });
+    assert!(model_a == model_b, "the models differ");
+    assert!(state_a.len() > 4 && state_a == state_b, "the states differ");
+    let losses = |run: &str| -> Vec<(u64, String)> {
+        let text = String::from_utf8(scratch.read(&format!("{run}/log.jsonl"))).unwrap();
+        let records = text
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let told = records.map(|r| {
+            (
+                r["step"].as_u64().unwrap(),
+                format!("{} {}", r["kind"], r["bits_per_dim"]),
+            )
+        });
+        told.collect()
+    };
+    assert_eq!(losses(a), losses(b));
+    assert_eq!(scratch.logged(b, "train"), [5, 10, 15, 20, 25, 30, 35, 40]);
+    assert_eq!(scratch.logged(b, "eval"), [40]);
+}
+
+#[test]
+fn a_killed_run_goes_on_to_the_same_bytes() {
+    let scratch = Scratch::new();
+    let save = ["--set", "train.save_every=20"];
+    scratch.run(&train("whole", &save)).done();
+    let mut child = scratch.start(&train("killed", &save));
+    wait_for(&scratch.path("killed/state.safetensors"));
+    child.kill().unwrap();
+    let killed = Said::from(child.wait_with_output().unwrap());
+    assert_eq!(killed.code, None, "killed in the middle: {killed:?}");
+    let said = scratch
+        .run(&["train", "--resume", "--out", "killed"])
+        .done();
+    assert!(said.contains("going on from step 20"), "{said}");
+    assert_same(&scratch, "whole", "killed");
+}
+
+#[test]
+fn a_run_killed_before_its_first_checkpoint_starts_again() {
+    let scratch = Scratch::new();
+    scratch.run(&train("whole", &[])).done();
+    let mut child = scratch.start(&train("killed", &[]));
+    wait_for(&scratch.path("killed/log.jsonl"));
+    child.kill().unwrap();
+    child.wait_with_output().unwrap();
+    scratch
+        .run(&["train", "--resume", "--out", "killed"])
+        .done();
+    assert_same(&scratch, "whole", "killed");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_saves_and_says_how_to_go_on() {
+    let scratch = Scratch::new();
+    let save = ["--set", "train.save_every=0"];
+    scratch.run(&train("whole", &save)).done();
+    for (signal, out) in [("-INT", "int"), ("-TERM", "it's $HOME")] {
+        let child = scratch.start(&train(out, &save));
+        // The log appears just before the first step.
+        wait_for(&scratch.path(&format!("{out}/log.jsonl")));
+        let pid = child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let said = Said::from(child.wait_with_output().unwrap());
+        assert!(
+            said.err.contains("finishing this step and saving"),
+            "{said:?}"
+        );
+        let said = said.done();
+        assert!(
+            said.contains("stopped and saved at step ") && said.contains(" of 40"),
+            "{said}"
+        );
+        // The printed command is run as it stands.
+        let advice = said.split("go on with: rrvq ").nth(1).unwrap();
+        let said = scratch.shell(&format!("$rrvq {advice}")).done();
+        assert!(said.contains("40 steps done"), "{said}");
+        assert_same(&scratch, "whole", out);
+    }
+}
+
+/// `rrvq train 2>&1 | tee log`: Ctrl-C ends `tee` first, and then nobody hears the program.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_saves_even_if_nobody_listens() {
+    let scratch = Scratch::new();
+    let mut child = scratch.start(&train("run", &["--set", "train.eval_every=1"]));
+    drop((child.stdout.take(), child.stderr.take()));
+    wait_for(&scratch.path("run/samples/step-00000002.png"));
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let said = scratch.run(&["info", "run"]).done();
+    assert!(
+        said.contains("of 40 steps") && !said.contains("trained 40 "),
+        "{said}"
+    );
+    assert!(scratch.path("run/state.safetensors").exists());
+}
+
+#[test]
+fn a_finished_run_can_be_lengthened() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let before = scratch.checkpoint("run");
+    let resume = ["train", "--resume", "--out", "run"];
+    assert!(scratch.run(&resume).done().contains("10 steps done"));
+    assert!(
+        scratch.checkpoint("run") == before,
+        "nothing to do, nothing done"
+    );
+    let said = scratch
+        .run(&[&resume[..], &["--steps", "15"]].concat())
+        .done();
+    assert!(
+        said.contains("going on from step 10") && said.contains("15 steps done"),
+        "{said}"
+    );
+    scratch
+        .run(&[
+            "train",
+            "--preset",
+            "tiny-swatches",
+            "--steps",
+            "15",
+            "--out",
+            "whole",
+        ])
+        .done();
+    assert!(scratch.read("run/model.safetensors") == scratch.read("whole/model.safetensors"));
+}
+
+#[test]
+fn numbers_that_are_not_finite_end_the_run_and_keep_the_checkpoint() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let before = scratch.checkpoint("run");
+    let resume = [
+        "train", "--resume", "--out", "run", "--steps", "30", "--set",
+    ];
+    for lr in ["train.lr=1e30", "train.lr=1e38", "train.lr=1e300"] {
+        // A checkpoint after every step is where ruined weights would be saved.
+        let said = scratch.run(&[&resume[..], &[lr, "--set", "train.save_every=1"]].concat());
+        said.refused(&[
+            "at step 11",
+            "checkpoint of step 10 in run/state.safetensors",
+            "lower train.lr",
+        ]);
+        let places = [
+            "the KL of layer",
+            "the likelihood",
+            "the loss",
+            "the gradient",
+        ];
+        assert!(
+            places.iter().any(|place| said.err.contains(place)),
+            "{said:?}"
+        );
+        assert!(scratch.checkpoint("run") == before);
+    }
+    scratch
+        .run(&[&resume[..], &["train.lr=1e-3"]].concat())
+        .done();
+    scratch.run(&["eval", "run"]).done();
+}
+
+#[test]
+fn a_run_that_is_lost_from_the_start_says_so() {
+    let scratch = Scratch::new();
+    let train = [
+        "train",
+        "--preset",
+        "tiny-swatches",
+        "--out",
+        "run",
+        "--set",
+        "train.lr=1e30",
+    ];
+    scratch
+        .run(&train)
+        .refused(&["at step 2", "no checkpoint had been written yet"]);
+    assert!(!scratch.path("run/model.safetensors").exists());
+    // The last step's weights are saved without a next step to test them.
+    let said = scratch.run(&[&train[..], &["--overwrite", "--steps", "1"]].concat());
+    said.refused(&["at step 1", "no checkpoint had been written yet"]);
+    assert!(!scratch.path("run/model.safetensors").exists());
+}
