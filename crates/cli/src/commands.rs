@@ -214,7 +214,7 @@ fn layer_table(config: &Config, record: &EvalRecord) {
         vec![
             format!("{}", layer + 1),
             format!("{0}x{0}", sides[layer]),
-            format!("{:.5}", record.kl[layer]),
+            format!("{:.5}", record.kl[layer].max(0.0)),
             format!("{:.1}", usage.perplexity),
             format!("{} of {}", usage.used, usage.used + usage.dead),
         ]

@@ -177,7 +177,7 @@ impl Step {
         &mut self,
         store: &mut Store,
         input: StepInput<'_>,
-        observe: impl FnMut(&rrvq_tensor::compile::Kernel, std::time::Duration),
+        observe: impl FnMut(&rrvq_tensor::compile::Kernel, std::time::Duration) + Send,
     ) -> Result<StepOutcome> {
         let noise = counter(input.seed, input.step);
         let (lr, t, tau) = (

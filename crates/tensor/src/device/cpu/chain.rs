@@ -5,22 +5,18 @@
 //! whole (its own elements), a value per row, a row repeated, or a constant, and [`View`] is all of them.
 
 use super::memory::Memory;
+use super::scratch::with_scratch;
 use super::simd::{Isa, Lanes, WIDTH, dispatch};
 use super::{for_ranges, math};
 use crate::compile::{Access, Chain, Operand, Step, StepOp};
 use crate::graph::DType;
 use crate::op::{BinaryOp, ReduceOp, UnaryOp};
 use crate::rng;
-use std::cell::RefCell;
 
 /// Elements of a block.
 pub(crate) const BLOCK: usize = 1024;
 /// Elements below which a second thread costs more than it helps.
 pub(crate) const GRAIN: usize = 16 * 1024;
-
-thread_local! {
-    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-}
 
 /// The whole chain over all its elements.
 pub(crate) fn run_map(isa: Isa, chain: &Chain, m: &Memory) {
@@ -150,12 +146,8 @@ impl<'a> Runner<'a> {
             (true, false) => BLOCK,
             (false, _) => (BLOCK / unit).max(1) * unit,
         };
-        SCRATCH.with_borrow_mut(|scratch| {
-            let stride = size.min(to - from).next_multiple_of(WIDTH);
-            let needed = stride * (chain.regs + chain.row_regs) + WIDTH;
-            if scratch.len() < needed {
-                scratch.resize(needed, 0.0);
-            }
+        let stride = size.min(to - from).next_multiple_of(WIDTH);
+        with_scratch(stride * (chain.regs + chain.row_regs), |scratch| {
             let regs = scratch.as_mut_ptr();
             let row_regs = regs.wrapping_add(stride * chain.regs);
             let mut first = from;

@@ -26,6 +26,7 @@ use chain::Runner;
 use conv::ConvShape;
 use memory::Memory;
 use rayon::prelude::*;
+use scratch::Aligned;
 use simd::Isa;
 use std::collections::BTreeMap;
 
@@ -99,7 +100,7 @@ pub fn counter(seed: u64, step: u64) -> [u32; 4] {
 /// A plan with its memory, ready to run.
 pub struct Program {
     plan: Plan,
-    arena: Vec<f32>,
+    arena: Aligned,
     isa: Isa,
     /// Copies of outputs that are inputs or states, which the arena does not hold.
     outside: BTreeMap<String, Vec<f32>>,
@@ -112,7 +113,7 @@ impl Program {
 
     /// For tests that compare instruction sets.
     pub fn with_isa(plan: Plan, isa: Isa) -> Self {
-        let arena = vec![0.0; plan.arena];
+        let arena = Aligned::zeroed(plan.arena);
         Program {
             plan,
             arena,
@@ -135,7 +136,7 @@ impl Program {
         &mut self,
         store: &mut Store,
         inputs: &[(&str, Data<'_>)],
-        mut observe: impl FnMut(&Kernel, std::time::Duration),
+        mut observe: impl FnMut(&Kernel, std::time::Duration) + Send,
     ) -> Result<()> {
         let mut pointers = Vec::new();
         for want in &self.plan.inputs {
@@ -160,13 +161,17 @@ impl Program {
                     .as_mut_ptr()
             })
             .collect();
-        let memory = Memory::new(self.arena.as_mut_ptr(), pointers, states);
-        for kernel in &self.plan.kernels {
-            let start = std::time::Instant::now();
-            // SAFETY: the plan gives every tensor its own place for as long as it lives.
-            unsafe { execute(self.isa, kernel, &memory) };
-            observe(kernel, start.elapsed());
-        }
+        let memory = Memory::new(self.arena.floats_mut().as_mut_ptr(), pointers, states);
+        let (isa, kernels) = (self.isa, &self.plan.kernels);
+        // On a thread of the pool: handing each kernel over from outside would cost two wake-ups.
+        rayon::scope(|_| {
+            for kernel in kernels {
+                let start = std::time::Instant::now();
+                // SAFETY: the plan gives every tensor its own place for as long as it lives.
+                unsafe { execute(isa, kernel, &memory) };
+                observe(kernel, start.elapsed());
+            }
+        });
         self.outside.clear();
         for out in self
             .plan
@@ -192,7 +197,7 @@ impl Program {
         let out = self.find_output(name);
         assert_eq!(out.dtype, DType::F32, "output {name} holds indices");
         match out.place.base {
-            Base::Arena => &self.arena[out.place.offset..][..out.shape.iter().product()],
+            Base::Arena => &self.arena.floats()[out.place.offset..][..out.shape.iter().product()],
             _ => &self.outside[name],
         }
     }
@@ -202,7 +207,7 @@ impl Program {
         let out = self.find_output(name);
         assert_eq!(out.dtype, DType::U32, "output {name} holds floats");
         let len = out.shape.iter().product();
-        self.arena[out.place.offset..][..len]
+        self.arena.floats()[out.place.offset..][..len]
             .iter()
             .map(|v| v.to_bits())
             .collect()
