@@ -19,7 +19,7 @@
 //! A shape that does not fit is a mistake in the program that draws, not in anybody's input, so it panics and
 //! names the operation and the shapes.
 
-use crate::op::{BinaryOp, Op, ReduceOp, UnaryOp};
+use crate::op::{BinaryOp, Op, ReduceOp, UnaryOp, Window};
 use crate::params::{Init, Layout};
 use crate::rng::Distribution;
 use crate::simplify;
@@ -523,7 +523,15 @@ impl<'g> Var<'g> {
     }
     /// Convolution of an NHWC map with a [kh, kw, in, out] kernel, zero padding (k − 1) / 2.
     pub fn conv(self, kernel: Var<'g>, stride: usize) -> Var<'g> {
-        self.graph.push(Op::Conv { stride }, &[self, kernel])
+        let pad = (kernel.dim(0) - 1) / 2;
+        self.conv_forth(kernel, Window { stride, pad })
+    }
+    /// Convolution without padding: only where the whole kernel lies on the map.
+    pub fn conv_valid(self, kernel: Var<'g>, stride: usize) -> Var<'g> {
+        self.conv_forth(kernel, Window { stride, pad: 0 })
+    }
+    pub(crate) fn conv_forth(self, kernel: Var<'g>, window: Window) -> Var<'g> {
+        self.graph.push(Op::Conv { window }, &[self, kernel])
     }
     /// Transposed convolution with a [kh, kw, out, in] kernel: the data gradient of a convolution that would
     /// take a map of `height` × `width` to this one.
@@ -534,14 +542,26 @@ impl<'g> Var<'g> {
         height: usize,
         width: usize,
     ) -> Var<'g> {
-        self.graph.push(
-            Op::ConvGradInput {
-                stride,
-                height,
-                width,
-            },
-            &[self, kernel],
-        )
+        let pad = (kernel.dim(0) - 1) / 2;
+        self.conv_back(kernel, Window { stride, pad }, height, width)
+    }
+    pub(crate) fn conv_back(
+        self,
+        kernel: Var<'g>,
+        window: Window,
+        height: usize,
+        width: usize,
+    ) -> Var<'g> {
+        let op = Op::ConvGradInput {
+            window,
+            height,
+            width,
+        };
+        self.graph.push(op, &[self, kernel])
+    }
+    /// Repeats the border of a map outwards, `by` pixels on every side.
+    pub fn edge_pad(self, by: usize) -> Var<'g> {
+        self.graph.push(Op::EdgePad { by }, &[self])
     }
     /// Nearest-neighbour growth by a whole factor.
     pub fn upsample(self, factor: usize) -> Var<'g> {

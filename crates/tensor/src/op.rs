@@ -49,6 +49,13 @@ pub enum ReduceOp {
     Max,
 }
 
+/// How a kernel moves over a map: its steps, and the zeros around the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    pub stride: usize,
+    pub pad: usize,
+}
+
 /// How the fused responsibility operation treats a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResponsibilityOp {
@@ -124,6 +131,14 @@ pub enum Op {
     SumPool {
         factor: usize,
     },
+    /// Repeats the border of a map outwards.
+    EdgePad {
+        by: usize,
+    },
+    /// Adds what lies around a map to its border: the transpose of `EdgePad`.
+    EdgeFold {
+        by: usize,
+    },
     SpaceToDepth {
         factor: usize,
     },
@@ -147,15 +162,15 @@ pub enum Op {
         tb: bool,
     },
     Conv {
-        stride: usize,
+        window: Window,
     },
     ConvGradInput {
-        stride: usize,
+        window: Window,
         height: usize,
         width: usize,
     },
     ConvGradWeight {
-        stride: usize,
+        window: Window,
         kh: usize,
         kw: usize,
     },
@@ -172,9 +187,11 @@ pub enum Op {
     },
 }
 
-/// Output size of a convolution along one axis: padding (k − 1) / 2 on both sides.
-pub fn conv_out(size: usize, kernel: usize, stride: usize) -> usize {
-    (size + 2 * ((kernel - 1) / 2) - kernel) / stride + 1
+impl Window {
+    /// Output size of a convolution along one axis.
+    pub fn out(self, size: usize, kernel: usize) -> usize {
+        (size + 2 * self.pad - kernel) / self.stride + 1
+    }
 }
 
 impl Op {
@@ -269,6 +286,15 @@ impl Op {
                 );
                 f32s(vec![n, h / factor, w / factor, c])
             }
+            Op::EdgePad { by } => {
+                let [n, h, w, c] = maps(0);
+                f32s(vec![n, h + 2 * by, w + 2 * by, c])
+            }
+            Op::EdgeFold { by } => {
+                let [n, h, w, c] = maps(0);
+                assert!(h > 2 * by && w > 2 * by, "{self:?} of {:?}", shape(0));
+                f32s(vec![n, h - 2 * by, w - 2 * by, c])
+            }
             Op::SpaceToDepth { factor } => {
                 let [n, h, w, c] = maps(0);
                 assert!(
@@ -311,27 +337,18 @@ impl Op {
                 );
                 f32s(vec![m, n])
             }
-            Op::Conv { stride } => {
+            Op::Conv { window } => {
                 let ([n, h, w, c], [kh, kw, ci, co]) = (maps(0), maps(1));
                 assert_eq!(c, ci, "convolution of {:?} with {:?}", shape(0), shape(1));
-                f32s(vec![
-                    n,
-                    conv_out(h, kh, *stride),
-                    conv_out(w, kw, *stride),
-                    co,
-                ])
+                f32s(vec![n, window.out(h, kh), window.out(w, kw), co])
             }
             Op::ConvGradInput {
-                stride,
+                window,
                 height,
                 width,
             } => {
                 let ([n, h, w, c], [kh, kw, ci, co]) = (maps(0), maps(1));
-                let back = [
-                    conv_out(*height, kh, *stride),
-                    conv_out(*width, kw, *stride),
-                    co,
-                ];
+                let back = [window.out(*height, kh), window.out(*width, kw), co];
                 assert_eq!(
                     [h, w, c],
                     back,
@@ -436,6 +453,8 @@ impl Op {
                 .collect(),
             Op::Upsample { factor } => some(g.push(Op::SumPool { factor: *factor }, &[d])),
             Op::SumPool { factor } => some(d.upsample(*factor)),
+            Op::EdgePad { by } => some(g.push(Op::EdgeFold { by: *by }, &[d])),
+            Op::EdgeFold { by } => some(d.edge_pad(*by)),
             Op::SpaceToDepth { factor } => some(d.depth_to_space(*factor)),
             Op::DepthToSpace { factor } => some(d.space_to_depth(*factor)),
             Op::Reduce {
@@ -463,22 +482,22 @@ impl Op {
                 };
                 vec![Some(da), Some(db)]
             }
-            Op::Conv { stride } => {
+            Op::Conv { window } => {
                 let (map, kernel) = (x[0], x[1]);
-                let dx = d.conv_transposed(kernel, *stride, map.dim(1), map.dim(2));
-                vec![Some(dx), Some(conv_grad_weight(map, d, kernel, *stride))]
+                let dx = d.conv_back(kernel, *window, map.dim(1), map.dim(2));
+                vec![Some(dx), Some(conv_grad_weight(map, d, kernel, *window))]
             }
-            Op::ConvGradInput { stride, .. } => {
+            Op::ConvGradInput { window, .. } => {
                 let (map, kernel) = (x[0], x[1]);
                 vec![
-                    Some(d.conv(kernel, *stride)),
-                    Some(conv_grad_weight(d, map, kernel, *stride)),
+                    Some(d.conv_forth(kernel, *window)),
+                    Some(conv_grad_weight(d, map, kernel, *window)),
                 ]
             }
-            Op::ConvGradWeight { stride, .. } => {
+            Op::ConvGradWeight { window, .. } => {
                 let (map, dy) = (x[0], x[1]);
-                let dmap = dy.conv_transposed(d, *stride, map.dim(1), map.dim(2));
-                vec![Some(dmap), Some(map.conv(d, *stride))]
+                let dmap = dy.conv_back(d, *window, map.dim(1), map.dim(2));
+                vec![Some(dmap), Some(map.conv_forth(d, *window))]
             }
             Op::Part { .. } | Op::Responsibility(_) => unreachable!("handled with its parent"),
             Op::ResponsibilityGrad(_) => panic!("the responsibility has no second derivative"),
@@ -486,9 +505,9 @@ impl Op {
     }
 }
 
-fn conv_grad_weight<'g>(map: Var<'g>, dy: Var<'g>, kernel: Var<'g>, stride: usize) -> Var<'g> {
+fn conv_grad_weight<'g>(map: Var<'g>, dy: Var<'g>, kernel: Var<'g>, window: Window) -> Var<'g> {
     let op = Op::ConvGradWeight {
-        stride,
+        window,
         kh: kernel.dim(0),
         kw: kernel.dim(1),
     };

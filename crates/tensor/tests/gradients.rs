@@ -165,6 +165,17 @@ fn moving_and_picking() {
     check("avg_pool", &[&[2, 4, 6, 5]], &|_, x| {
         x[0].square().avg_pool(2)
     });
+    check("edge_pad", &[&[2, 3, 4, 5]], &|_, x| {
+        x[0].square().edge_pad(1)
+    });
+    check("edge_pad of one pixel", &[&[3, 1, 1, 4]], &|_, x| {
+        x[0].square().edge_pad(2)
+    });
+    check("edge_fold", &[&[2, 5, 6, 3]], &|g, x| {
+        let narrow = g.noise(Distribution::Normal, &[2, 3, 4, 3]);
+        let back = rrvq_tensor::grad((narrow.edge_pad(1) * x[0].square()).sum(), &[narrow])[0];
+        back.square() * 0.1
+    });
     check("space_to_depth", &[&[2, 4, 6, 3]], &|_, x| {
         x[0].square().space_to_depth(2)
     });
@@ -210,6 +221,13 @@ fn convolutions() {
             &name,
             &[&[2, small, small, 4], &[k, k, 3, 4]],
             &move |_, x| x[0].conv_transposed(x[1], stride, 6, 6),
+        );
+    }
+    for stride in [1, 2] {
+        check(
+            &format!("valid convolution, stride {stride}"),
+            &[&[2, 6, 6, 3], &[3, 3, 3, 4]],
+            &move |_, x| x[0].edge_pad(1).conv_valid(x[1], stride),
         );
     }
     // The weight gradient, differentiated once more.

@@ -41,6 +41,8 @@ section! {
         log_scale: f64 = -3.5,
         /// How a map grows on the way down: "transposed" convolution or "nearest" neighbour and a convolution.
         grow: Grow = Grow::Transposed,
+        /// What convolutions see around a map: "zero", or its "edge" repeated, which leaves constant maps constant.
+        border: Border = Border::Zero,
         /// Standard deviation of the codes' means at the start.
         code_scale: f64 = 0.3,
     }
@@ -185,6 +187,16 @@ choice! {
         Transposed = "transposed",
         /// Nearest neighbour, then a convolution.
         Nearest = "nearest",
+    }
+}
+
+choice! {
+    /// What convolutions see around a map; transposed ones always see zeros.
+    pub enum Border {
+        /// Zeros.
+        Zero = "zero",
+        /// The map's own border, repeated.
+        Edge = "edge",
     }
 }
 

@@ -1,6 +1,6 @@
 //! Weight-normalised convolutions and residual blocks.
 
-use crate::config::{Grow, ModelConfig};
+use crate::config::{Border, Grow, ModelConfig};
 use rrvq_tensor::{Graph, Init, Var};
 use std::cell::RefCell;
 
@@ -50,14 +50,15 @@ impl<'g> Pen<'g> {
         stride: usize,
     ) -> Var<'g> {
         let shape = [kernel, kernel, x.dim(3), out];
-        let apply = |w| x.conv(w, stride);
-        self.normalised(name, &shape, [1, 1, 1, out], 1.0, apply)
+        self.normalised(name, &shape, [1, 1, 1, out], 1.0, |w| {
+            self.apply(x, w, stride)
+        })
     }
 
     /// A 3×3 convolution whose outputs start with the standard deviation `gain` instead of 1.
     pub fn conv_starting_at(&self, name: &str, x: Var<'g>, out: usize, gain: f32) -> Var<'g> {
         let shape = [3, 3, x.dim(3), out];
-        self.normalised(name, &shape, [1, 1, 1, out], gain, |w| x.conv(w, 1))
+        self.normalised(name, &shape, [1, 1, 1, out], gain, |w| self.apply(x, w, 1))
     }
 
     /// The same as a transposed convolution of stride 2: the map doubles its sides.
@@ -67,6 +68,15 @@ impl<'g> Pen<'g> {
         self.normalised(name, &shape, [1, 1, out, 1], 1.0, |k| {
             x.conv_transposed(k, 2, h, w)
         })
+    }
+
+    fn apply(&self, x: Var<'g>, kernel: Var<'g>, stride: usize) -> Var<'g> {
+        match self.config.border {
+            Border::Zero => x.conv(kernel, stride),
+            Border::Edge => x
+                .edge_pad((kernel.dim(0) - 1) / 2)
+                .conv_valid(kernel, stride),
+        }
     }
 
     fn normalised(

@@ -4,7 +4,7 @@ use super::fuse::{Group, Groups, Kind};
 use super::layout::{Live, Source, access};
 use super::memory::{Span, assign};
 use super::*;
-use crate::op::conv_out;
+use crate::op::Window;
 use std::collections::HashMap;
 
 struct Lowering<'a, 'g> {
@@ -262,9 +262,9 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn geometry(&self, x: &[usize], w: &[usize], stride: usize) -> ConvGeometry {
+    fn geometry(&self, x: &[usize], w: &[usize], window: Window) -> ConvGeometry {
         let (kh, kw) = (w[0], w[1]);
-        let (oh, ow) = (conv_out(x[1], kh, stride), conv_out(x[2], kw, stride));
+        let (oh, ow) = (window.out(x[1], kh), window.out(x[2], kw));
         ConvGeometry {
             n: x[0],
             h: x[1],
@@ -275,7 +275,8 @@ impl Lowering<'_, '_> {
             co: w[3],
             kh,
             kw,
-            stride,
+            stride: window.stride,
+            pad: window.pad,
         }
     }
 
@@ -288,14 +289,14 @@ impl Lowering<'_, '_> {
         );
         let chain = self.chain(group);
         match node.op {
-            Op::Conv { stride } => Kernel::Conv {
-                geometry: self.geometry(sa, sb, stride),
+            Op::Conv { window } => Kernel::Conv {
+                geometry: self.geometry(sa, sb, window),
                 x: a,
                 w: b,
                 chain,
             },
-            Op::ConvGradInput { stride, .. } => Kernel::ConvGradInput {
-                geometry: self.geometry(&node.shape, sb, stride),
+            Op::ConvGradInput { window, .. } => Kernel::ConvGradInput {
+                geometry: self.geometry(&node.shape, sb, window),
                 dy: a,
                 w: b,
                 chain,
@@ -356,6 +357,14 @@ impl Lowering<'_, '_> {
             Op::SumPool { factor } => step(Movement::SumPool {
                 shape: map(shape(0)),
                 factor: *factor,
+            }),
+            Op::EdgePad { by } => step(Movement::EdgePad {
+                shape: map(shape(0)),
+                by: *by,
+            }),
+            Op::EdgeFold { by } => step(Movement::EdgeFold {
+                shape: map(shape(0)),
+                by: *by,
             }),
             Op::SpaceToDepth { factor } => step(Movement::SpaceToDepth {
                 shape: map(shape(0)),
@@ -462,9 +471,9 @@ impl Lowering<'_, '_> {
                     out: to,
                 });
             }
-            Op::ConvGradWeight { stride, kh, kw } => {
+            Op::ConvGradWeight { window, kh, kw } => {
                 let geometry =
-                    self.geometry(shape(0), &[*kh, *kw, shape(0)[3], shape(1)[3]], *stride);
+                    self.geometry(shape(0), &[*kh, *kw, shape(0)[3], shape(1)[3]], *window);
                 out.push(Kernel::ConvGradWeight {
                     geometry,
                     x: from(0),

@@ -138,6 +138,7 @@ pub struct ConvGeometry {
     pub kh: usize,
     pub kw: usize,
     pub stride: usize,
+    pub pad: usize,
 }
 
 /// What moves or picks data without arithmetic; shapes are the input's.
@@ -162,6 +163,14 @@ pub enum Movement {
     SumPool {
         shape: [usize; 4],
         factor: usize,
+    },
+    EdgePad {
+        shape: [usize; 4],
+        by: usize,
+    },
+    EdgeFold {
+        shape: [usize; 4],
+        by: usize,
     },
     SpaceToDepth {
         shape: [usize; 4],

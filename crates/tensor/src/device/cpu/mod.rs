@@ -260,6 +260,7 @@ fn conv_shape(g: &ConvGeometry) -> ConvShape {
         kh,
         kw,
         stride,
+        pad,
     } = *g;
     assert_eq!(kh, kw, "kernels are square");
     ConvShape {
@@ -271,7 +272,7 @@ fn conv_shape(g: &ConvGeometry) -> ConvShape {
         kh,
         kw,
         stride,
-        pad: (kh - 1) / 2,
+        pad,
         oh,
         ow,
     }

@@ -70,6 +70,42 @@ pub(crate) unsafe fn run(movement: &Movement, m: &Memory, from: Place, to: Place
                     }
                 });
             }
+            Movement::EdgePad { shape, by } => {
+                let [n, h, w, c] = *shape;
+                let (wide, tall) = (w + 2 * by, h + 2 * by);
+                let from = m.slice(from, n * h * w * c);
+                let out = m.slice_mut(to, n * tall * wide * c);
+                rows(out, wide * c, |row, out| {
+                    let (image, y) = (row / tall, (row % tall).saturating_sub(*by).min(h - 1));
+                    let source = &from[(image * h + y) * w * c..][..w * c];
+                    out[by * c..][..w * c].copy_from_slice(source);
+                    for x in 0..*by {
+                        out[x * c..][..c].copy_from_slice(&source[..c]);
+                        out[(by + w + x) * c..][..c].copy_from_slice(&source[(w - 1) * c..]);
+                    }
+                });
+            }
+            Movement::EdgeFold { shape, by } => {
+                let [n, tall, wide, c] = *shape;
+                let (h, w) = (tall - 2 * by, wide - 2 * by);
+                let from = m.slice(from, n * tall * wide * c);
+                let out = m.slice_mut(to, n * h * w * c);
+                rows(out, w * c, |row, out| {
+                    out.fill(0.0);
+                    let (image, y) = (row / h, row % h);
+                    // The rows whose border this row was, from top to bottom.
+                    let first = if y == 0 { 0 } else { y + by };
+                    let last = if y == h - 1 { tall - 1 } else { y + by };
+                    for source in first..=last {
+                        let source = &from[(image * tall + source) * wide * c..][..wide * c];
+                        for (x, pixel) in source.chunks_exact(c).enumerate() {
+                            let x = x.saturating_sub(*by).min(w - 1);
+                            let to = &mut out[x * c..][..c];
+                            to.iter_mut().zip(pixel).for_each(|(o, v)| *o += v);
+                        }
+                    }
+                });
+            }
             Movement::SpaceToDepth { shape, factor } => {
                 let [n, h, w, c] = *shape;
                 let from = m.slice(from, n * h * w * c);
