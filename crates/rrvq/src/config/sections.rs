@@ -41,7 +41,7 @@ section! {
         log_scale: f64 = -3.5,
         /// How a map grows on the way down: "transposed" convolution or "nearest" neighbour and a convolution.
         grow: Grow = Grow::Transposed,
-        /// What convolutions see around a map: "zero", or its "edge" repeated, which leaves constant maps constant.
+        /// What the picture's own convolution sees around its map: "zero", or the map's "edge" repeated.
         border: Border = Border::Zero,
         /// Standard deviation of the codes' means at the start.
         code_scale: f64 = 0.3,
@@ -191,11 +191,11 @@ choice! {
 }
 
 choice! {
-    /// What convolutions see around a map; transposed ones always see zeros.
+    /// What the convolution that makes the picture sees around its map.
     pub enum Border {
         /// Zeros.
         Zero = "zero",
-        /// The map's own border, repeated.
+        /// The map's own border, repeated: a constant map gives a constant picture.
         Edge = "edge",
     }
 }

@@ -56,11 +56,9 @@ impl Config {
 fn check_model(model: &ModelConfig) -> Result<()> {
     within("model.size", model.size, 2, 4096)?;
     within("model.repeat", model.repeat, 1, 1024)?;
-    within("model.blocks", model.blocks, 1, 1024)?;
-    within("model.ladder_blocks", model.ladder_blocks, 0, 1024)?;
     within("model.channels", model.channels, 1, 65_536)?;
     within("model.embed", model.embed, 1, 65_536)?;
-    within("model.blocks", model.blocks, 0, 256)?;
+    within("model.blocks", model.blocks, 1, 256)?;
     within("model.ladder_blocks", model.ladder_blocks, 0, 256)?;
     if ![1, 3].contains(&model.image_channels) {
         let found = model.image_channels;
@@ -154,7 +152,8 @@ fn within(key: &str, value: usize, low: usize, high: usize) -> Result<()> {
 }
 
 fn above_zero(key: &str, value: f64) -> Result<()> {
-    if value.is_finite() && value > 0.0 {
+    // Steps compute in f32, where a smaller number is zero.
+    if value.is_finite() && value as f32 > 0.0 {
         return Ok(());
     }
     Err(Error::new(format!(

@@ -50,15 +50,20 @@ impl<'g> Pen<'g> {
         stride: usize,
     ) -> Var<'g> {
         let shape = [kernel, kernel, x.dim(3), out];
-        self.normalised(name, &shape, [1, 1, 1, out], 1.0, |w| {
-            self.apply(x, w, stride)
-        })
+        let apply = |w| x.conv(w, stride);
+        self.normalised(name, &shape, [1, 1, 1, out], 1.0, apply)
     }
 
-    /// A 3×3 convolution whose outputs start with the standard deviation `gain` instead of 1.
-    pub fn conv_starting_at(&self, name: &str, x: Var<'g>, out: usize, gain: f32) -> Var<'g> {
+    /// The convolution that makes the picture. Bytes span [−0.5, 0.5]: its outputs start with a standard
+    /// deviation of 0.1, so that the first pictures are near grey, well inside.
+    pub fn picture_conv(&self, name: &str, x: Var<'g>, out: usize) -> Var<'g> {
         let shape = [3, 3, x.dim(3), out];
-        self.normalised(name, &shape, [1, 1, 1, out], gain, |w| self.apply(x, w, 1))
+        self.normalised(name, &shape, [1, 1, 1, out], 0.1, |w| {
+            match self.config.border {
+                Border::Zero => x.conv(w, 1),
+                Border::Edge => x.edge_pad(1).conv_valid(w, 1),
+            }
+        })
     }
 
     /// The same as a transposed convolution of stride 2: the map doubles its sides.
@@ -68,15 +73,6 @@ impl<'g> Pen<'g> {
         self.normalised(name, &shape, [1, 1, out, 1], 1.0, |k| {
             x.conv_transposed(k, 2, h, w)
         })
-    }
-
-    fn apply(&self, x: Var<'g>, kernel: Var<'g>, stride: usize) -> Var<'g> {
-        match self.config.border {
-            Border::Zero => x.conv(kernel, stride),
-            Border::Edge => x
-                .edge_pad((kernel.dim(0) - 1) / 2)
-                .conv_valid(kernel, stride),
-        }
     }
 
     fn normalised(

@@ -214,8 +214,7 @@ impl<'g> Hierarchy<'g> {
         let (pen, config) = (&self.pen, self.pen.config);
         let factor = config.size / self.sides[0];
         let channels = config.image_channels * factor * factor;
-        // Bytes span [−0.5, 0.5]: the first pictures are near grey, well inside it.
-        let raw = pen.conv_starting_at("dec.1", d.elu(), channels, 0.1);
+        let raw = pen.picture_conv("dec.1", d.elu(), channels);
         Pixels::draw(pen, raw.depth_to_space(factor))
     }
 }
