@@ -51,6 +51,7 @@ struct Fuser<'a, 'g> {
     row_wise: Vec<bool>,
     /// Who must come after a node.
     users: Vec<Vec<NodeId>>,
+    merges: usize,
 }
 
 const NONE: usize = usize::MAX;
@@ -63,13 +64,22 @@ pub(crate) fn fuse(live: &Live<'_>) -> Groups {
         of: vec![NONE; count],
         row_wise: vec![false; count],
         users: vec![Vec::new(); count],
+        merges: 0,
     };
     fuser.start();
     fuser.connect();
     let ids: Vec<NodeId> = live.ids().collect();
-    for &id in ids.iter().rev() {
-        if fuser.of[id.index()] != NONE {
-            fuser.contract_inputs(id);
+    // A contraction can clear the way for an edge that was refused before: the end of a softmax joins only
+    // once its middle is one group.
+    loop {
+        let before = fuser.merges;
+        for &id in ids.iter().rev() {
+            if fuser.of[id.index()] != NONE {
+                fuser.contract_inputs(id);
+            }
+        }
+        if fuser.merges == before {
+            break;
         }
     }
     fuser.finish()
@@ -255,6 +265,7 @@ impl Fuser<'_, '_> {
                 }
                 self.groups[a] = Some(merged);
                 self.groups[b] = None;
+                self.merges += 1;
             }
             None => lowered
                 .iter()
@@ -369,6 +380,7 @@ impl Fuser<'_, '_> {
             of,
             row_wise,
             users,
+            ..
         } = self;
         let rank = |id: NodeId| match live.node(id).op {
             Op::Assign { .. } => live.count() + id.index(),

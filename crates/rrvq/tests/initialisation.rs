@@ -1,0 +1,57 @@
+//! The data-dependent initialisation: after it, the first batch gives outputs of the promised mean and spread.
+
+use rrvq::config::Config;
+use rrvq::programs::{Inference, Model};
+use rrvq_tensor::device::cpu::counter;
+use rrvq_tensor::rng::philox4x32_10;
+
+#[test]
+fn the_first_batch_gives_pictures_near_grey_with_the_promised_spread() {
+    let mut config = Config::default();
+    for setting in [
+        "model.size=16",
+        "model.maps=[8,4,2]",
+        "model.channels=12",
+        "model.embed=8",
+        "model.codes=16",
+    ] {
+        config.set(setting).unwrap();
+    }
+    let model = Model::new(&config.model);
+    let (seed, batch) = (5, 8);
+    let byte = |i: usize| (philox4x32_10([i as u32 / 40, 0, 0, 0], [3, 0])[0] >> 24) as u8;
+    let images: Vec<u8> = (0..batch * model.image_len()).map(byte).collect();
+    let mut store = model.initial(seed, &images).unwrap();
+    // The same noise as the initialisation saw, through the drawing that training uses.
+    let mut inference = Inference::new(&model, batch, false).unwrap();
+    let found = inference
+        .run(
+            &mut store,
+            &images,
+            model.image_len(),
+            counter(seed, 0),
+            1.0,
+        )
+        .unwrap();
+    // Before it, gains of 1 and biases of 0 give neither.
+    let mut raw = rrvq_tensor::Store::with("theta", model.layout.initial(seed));
+    let before = inference
+        .run(&mut raw, &images, model.image_len(), counter(seed, 0), 1.0)
+        .unwrap();
+    let (mean, spread) = moments(&found.picture);
+    // Grey is 127.5; a standard deviation of 0.1 is 25.6 levels.
+    assert!((mean - 127.5).abs() < 0.1, "mean {mean}");
+    assert!((spread - 25.6).abs() < 0.1, "spread {spread}");
+    assert!((moments(&before.picture).1 - 25.6).abs() > 1.0);
+}
+
+fn moments(values: &[f32]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().map(|&v| v as f64).sum::<f64>() / n;
+    let variance = values
+        .iter()
+        .map(|&v| (v as f64 - mean).powi(2))
+        .sum::<f64>()
+        / n;
+    (mean, variance.sqrt())
+}

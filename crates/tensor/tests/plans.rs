@@ -1,0 +1,153 @@
+//! What compiling decides: which kernels there are, what reaches memory, and that results do not depend on
+//! threads or instruction sets.
+
+mod common;
+
+use common::{inputs, normal, run};
+use rrvq_tensor::compile::Kernel;
+use rrvq_tensor::device::cpu::simd::Isa;
+use rrvq_tensor::{Graph, Layout, Plan, Program, Var, compile, grad};
+
+fn plan(outputs: &[(&str, Var<'_>)]) -> Plan {
+    compile(outputs[0].1.graph(), &Layout::default(), outputs).expect("compiles")
+}
+
+#[test]
+fn an_element_wise_chain_is_one_kernel_without_intermediate_memory() {
+    let g = Graph::new();
+    let x = inputs(&g, &[vec![8, 64], vec![64]]);
+    let y = ((x[0] + x[1]).elu() * 0.5 - x[0].exp()).square();
+    let plan = plan(&[("y", y)]);
+    assert_eq!(plan.kernels.len(), 1);
+    assert_eq!(plan.arena, 8 * 64, "only the result is in memory");
+}
+
+#[test]
+fn a_softmax_is_one_kernel() {
+    let g = Graph::new();
+    let x = inputs(&g, &[vec![8, 50]]);
+    assert_eq!(plan(&[("y", x[0].log_softmax())]).kernels.len(), 1);
+}
+
+#[test]
+fn bias_activation_and_residual_are_the_convolution_s_epilogue() {
+    let g = Graph::new();
+    let x = inputs(&g, &[vec![2, 8, 8, 16], vec![3, 3, 16, 16], vec![16]]);
+    let y = x[0] + (x[0].conv(x[1], 1) + x[2]).elu() * 0.1;
+    let plan = plan(&[("y", y)]);
+    assert!(matches!(plan.kernels[..], [Kernel::Conv { .. }]));
+    assert_eq!(plan.arena, 2 * 8 * 8 * 16);
+}
+
+#[test]
+fn what_a_gradient_needs_of_an_activation_is_recomputed_not_stored() {
+    let g = Graph::new();
+    let n = 2 * 8 * 8 * 16;
+    let x = inputs(
+        &g,
+        &[vec![2, 8, 8, 16], vec![3, 3, 16, 16], vec![3, 3, 16, 16]],
+    );
+    let h = x[0].conv(x[1], 1).elu();
+    let loss = h.conv(x[2], 1).square().sum();
+    let d = grad(loss, &[x[0]])[0];
+    let plan = plan(&[("loss", loss), ("d", d)]);
+    // The activation, the second convolution's result, its gradient and the outputs; no slope, no square.
+    assert!(plan.arena <= 4 * n + 64, "{} floats", plan.arena);
+}
+
+#[test]
+fn the_same_expression_drawn_twice_is_computed_once() {
+    let g = Graph::new();
+    let x = inputs(&g, &[vec![100]]);
+    let (a, b) = (x[0].exp(), x[0].exp());
+    assert!(a.same(b));
+    assert!((x[0] * 1.0).same(x[0]) && (x[0] + 0.0).same(x[0]) && (-(-x[0])).same(x[0]));
+}
+
+#[test]
+fn memory_is_used_again() {
+    let g = Graph::new();
+    let x = inputs(&g, &[vec![2, 8, 8, 16], vec![3, 3, 16, 16]]);
+    let deep = (0..20).fold(x[0], |x0, _| x0.conv(x[1], 1));
+    let plan = plan(&[("y", deep)]);
+    assert_eq!(
+        plan.arena,
+        2 * 2 * 8 * 8 * 16,
+        "twenty convolutions in two buffers"
+    );
+}
+
+#[test]
+fn a_missing_input_and_a_wrong_size_are_sentences() {
+    let g = Graph::new();
+    let x = inputs(&g, &[vec![4]]);
+    let mut program = Program::new(plan(&[("y", x[0].exp())]));
+    let mut store = rrvq_tensor::Store::default();
+    let missing = program.run(&mut store, &[]).unwrap_err().to_string();
+    assert!(
+        missing.contains("x0") && missing.contains("not given"),
+        "{missing}"
+    );
+    let short = [("x0", rrvq_tensor::Data::F32(&[1.0]))];
+    let wrong = program.run(&mut store, &short).unwrap_err().to_string();
+    assert!(wrong.contains("x0") && wrong.contains('4'), "{wrong}");
+}
+
+/// Convolutions of both strides, products, reductions of every kind, broadcasts and noise, with gradients.
+fn everything<'g>(g: &'g Graph, x: &[Var<'g>]) -> Vec<(String, Var<'g>)> {
+    let h = (x[0].conv(x[1], 1) + x[2]).elu();
+    let low = h.conv(x[1], 2).avg_pool(2);
+    let up = low.conv_transposed(x[1], 2, 6, 6);
+    let noise = g.noise(rrvq_tensor::rng::Distribution::Gumbel, &[3 * 36, 18]);
+    let rows = up.reshape(&[3 * 36, 18]) + noise * 0.1;
+    let scores = rows.matmul(x[3], false, true).log_softmax();
+    let loss = (scores.exp() * scores).sum() + h.square().mean() + scores.max_last().sum();
+    let mut outputs = vec![("loss".to_string(), loss), ("scores".into(), scores)];
+    let d = grad(loss, x);
+    outputs.extend(d.into_iter().enumerate().map(|(i, d)| (format!("d{i}"), d)));
+    outputs
+}
+
+#[test]
+fn the_same_bits_on_every_instruction_set_and_for_any_number_of_threads() {
+    let shapes = [
+        vec![3, 12, 12, 18],
+        vec![3, 3, 18, 18],
+        vec![18],
+        vec![70, 18],
+    ];
+    let values: Vec<Vec<f32>> = (0u32..)
+        .zip(&shapes)
+        .map(|(i, s)| {
+            normal(i, s.iter().product())
+                .iter()
+                .map(|v| v * 0.3)
+                .collect()
+        })
+        .collect();
+    let results = |isa: Isa, threads: usize| -> Vec<u32> {
+        let g = Graph::new();
+        let outputs = everything(&g, &inputs(&g, &shapes));
+        let named: Vec<(&str, Var<'_>)> = outputs.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+        let mut program = Program::with_isa(plan(&named), isa);
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .expect("threads");
+        pool.install(|| run(&mut program, &values));
+        named
+            .iter()
+            .flat_map(|(n, _)| program.output(n).iter().map(|v| v.to_bits()))
+            .collect()
+    };
+    let first = results(Isa::Portable, 1);
+    assert!(first.iter().any(|&bits| f32::from_bits(bits) != 0.0));
+    for isa in Isa::all() {
+        for threads in [1, 2, 3] {
+            assert!(
+                results(isa, threads) == first,
+                "{isa:?} with {threads} threads differs"
+            );
+        }
+    }
+}
