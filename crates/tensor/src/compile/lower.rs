@@ -1,19 +1,20 @@
-//! Groups to kernels: where every tensor lives, and the element-wise program of each group.
+//! Groups to kernels, and where every tensor lives.
 
+use super::chain::ChainBuilder;
 use super::fuse::{Group, Groups, Kind};
-use super::layout::{Live, Source, access};
+use super::layout::{Live, Source};
 use super::memory::{Span, assign};
 use super::*;
 use crate::op::Window;
 use std::collections::HashMap;
 
-struct Lowering<'a, 'g> {
-    live: &'a Live<'g>,
-    groups: &'a Groups,
+pub(super) struct Lowering<'a, 'g> {
+    pub live: &'a Live<'g>,
+    pub groups: &'a Groups,
     params: &'a Layout,
     /// Group of each computed node.
-    of: HashMap<NodeId, usize>,
-    places: HashMap<NodeId, Place>,
+    pub of: HashMap<NodeId, usize>,
+    pub places: HashMap<NodeId, Place>,
     inputs: Vec<Named>,
     states: Vec<Named>,
 }
@@ -124,7 +125,7 @@ impl Lowering<'_, '_> {
     }
 
     /// What a node reads, seen through views and folded broadcasts.
-    fn root(&self, id: NodeId, input: NodeId) -> NodeId {
+    pub fn root(&self, id: NodeId, input: NodeId) -> NodeId {
         match self.live.source(input) {
             Source::Stretched { root, .. } if self.live.is_elementwise(id) => root,
             _ => self.live.resolve(input).0,
@@ -222,7 +223,7 @@ impl Lowering<'_, '_> {
         homes
     }
 
-    fn place(&self, id: NodeId) -> Place {
+    pub fn place(&self, id: NodeId) -> Place {
         let (root, at) = self.live.resolve(id);
         let place = self
             .places
@@ -588,214 +589,6 @@ impl Lowering<'_, '_> {
 
     /// The element-wise program of a group.
     fn chain(&self, group: &Group) -> Chain {
-        let cols = group.cols.unwrap_or(group.full).max(1);
-        let mut builder = ChainBuilder {
-            low: self,
-            group,
-            cols,
-            values: HashMap::new(),
-            last_use: HashMap::new(),
-            chain: Chain {
-                rows: group.full / cols,
-                cols,
-                flat: group.cols.is_none(),
-                loads: Vec::new(),
-                stores: Vec::new(),
-                steps: Vec::new(),
-                regs: 0,
-                row_regs: 0,
-                result: None,
-            },
-            free: [Vec::new(), Vec::new()],
-        };
-        builder.build();
-        builder.chain
-    }
-}
-
-struct ChainBuilder<'a, 'b, 'g> {
-    low: &'a Lowering<'b, 'g>,
-    group: &'a Group,
-    cols: usize,
-    values: HashMap<NodeId, Operand>,
-    last_use: HashMap<NodeId, usize>,
-    chain: Chain,
-    /// Registers whose value nobody needs any more: whole blocks, rows.
-    free: [Vec<usize>; 2],
-}
-
-impl ChainBuilder<'_, '_, '_> {
-    fn build(&mut self) {
-        let nodes = self.group.nodes.clone();
-        for (at, &id) in nodes.iter().enumerate() {
-            for &input in &self.low.live.node(id).inputs {
-                self.last_use.insert(self.low.root(id, input), at);
-            }
-        }
-        // A closing reduction reads its summands after the last step, whoever else used them before.
-        if let Kind::Closing(end) = self.group.kind {
-            let (summands, _) = self.low.live.resolve(self.low.live.node(end).inputs[0]);
-            self.last_use.remove(&summands);
-        }
-        for (at, &id) in nodes.iter().enumerate() {
-            match self.group.kind {
-                Kind::Anchored(anchor) if anchor == id => {
-                    self.values.insert(id, Operand::Anchor);
-                    if self.is_stored(id) {
-                        self.step(id, at, StepOp::Copy, vec![Operand::Anchor]);
-                    }
-                }
-                Kind::Closing(end) if end == id => {
-                    let (root, offset) = self.low.live.resolve(self.low.live.node(id).inputs[0]);
-                    self.chain.result = Some(self.direct(root, offset, false));
-                }
-                _ => self.compute(id, at),
-            }
-        }
-    }
-
-    fn is_stored(&self, id: NodeId) -> bool {
-        self.low.places.contains_key(&id)
-    }
-
-    fn compute(&mut self, id: NodeId, at: usize) {
-        let node = self.low.live.node(id);
-        let rows = self.low.groups.row_wise[id.index()];
-        let reduces = matches!(node.op, Op::Reduce { .. });
-        let op = match &node.op {
-            Op::Unary(op) => StepOp::Unary(*op),
-            Op::Binary(op) => StepOp::Binary(*op),
-            Op::Select => StepOp::Select,
-            Op::Cast => StepOp::Cast(self.low.live.node(node.inputs[0]).dtype),
-            Op::Assign { .. } => StepOp::Copy,
-            Op::Noise {
-                distribution,
-                stream,
-                ..
-            } => {
-                let counter = self.low.place(node.inputs[0]);
-                StepOp::Noise {
-                    distribution: *distribution,
-                    stream: *stream,
-                    counter,
-                }
-            }
-            Op::Reduce { op, .. } => StepOp::Reduce(*op),
-            op => unreachable!("{op:?} is not element-wise"),
-        };
-        let args = match op {
-            StepOp::Noise { .. } => vec![],
-            _ => node
-                .inputs
-                .iter()
-                .map(|&i| self.operand(i, rows && !reduces))
-                .collect(),
-        };
-        self.step(id, at, op, args);
-    }
-
-    fn operand(&mut self, input: NodeId, row_wise: bool) -> Operand {
-        match self.low.live.source(input) {
-            Source::Const(c) => Operand::Const(c),
-            Source::Direct { root, offset } => self.direct(root, offset, row_wise),
-            Source::Stretched { root, offset, runs } => match self.values.get(&root) {
-                Some(&value) if self.low.of.get(&root) == self.low.of.get(&self.group.nodes[0]) => {
-                    value
-                }
-                _ => {
-                    let access = if row_wise && runs.iter().all(|r| r.kept) && !runs.is_empty() {
-                        Access::Flat
-                    } else {
-                        access(&runs, self.cols)
-                    };
-                    self.load(root, offset, access)
-                }
-            },
-        }
-    }
-
-    fn direct(&mut self, root: NodeId, offset: usize, _row_wise: bool) -> Operand {
-        match self.values.get(&root) {
-            Some(&value) => value,
-            None => self.load(root, offset, Access::Flat),
-        }
-    }
-
-    fn load(&mut self, root: NodeId, offset: usize, access: Access) -> Operand {
-        let base = self.low.place(root);
-        let place = Place {
-            base: base.base,
-            offset: base.offset + offset,
-        };
-        let dtype = self.low.live.node(root).dtype;
-        let known = self
-            .chain
-            .loads
-            .iter()
-            .position(|l| l.place == place && l.access == access && l.dtype == dtype);
-        Operand::Load(known.unwrap_or_else(|| {
-            self.chain.loads.push(Load {
-                place,
-                dtype,
-                access,
-            });
-            self.chain.loads.len() - 1
-        }))
-    }
-
-    /// Appends a step; its result goes to memory where others want it, else to a register.
-    fn step(&mut self, id: NodeId, at: usize, op: StepOp, args: Vec<Operand>) {
-        let row_wise = self.low.groups.row_wise[id.index()];
-        let to = if self.is_stored(id) {
-            self.chain.stores.push(StorePlace {
-                place: self.low.place(id),
-                row_wise,
-            });
-            Operand::Store(self.chain.stores.len() - 1)
-        } else {
-            let (free, count) = match row_wise {
-                true => (&mut self.free[1], &mut self.chain.row_regs),
-                false => (&mut self.free[0], &mut self.chain.regs),
-            };
-            let reg = free.pop().unwrap_or_else(|| {
-                *count += 1;
-                *count - 1
-            });
-            if row_wise {
-                Operand::Row(reg)
-            } else {
-                Operand::Reg(reg)
-            }
-        };
-        let row_step = row_wise && !matches!(op, StepOp::Reduce(_));
-        self.chain.steps.push(Step {
-            op,
-            args,
-            to,
-            row_wise: row_step,
-        });
-        // An anchor stays where it is; a copy of it in memory serves the other kernels.
-        if self.values.get(&id) != Some(&Operand::Anchor) {
-            self.values.insert(id, to);
-        }
-        self.release(at);
-    }
-
-    /// Frees the registers of values that were used for the last time.
-    fn release(&mut self, at: usize) {
-        let dead: Vec<NodeId> = self
-            .last_use
-            .iter()
-            .filter(|&(n, &last)| last == at && self.values.contains_key(n))
-            .map(|(&n, _)| n)
-            .collect();
-        for id in dead {
-            self.last_use.remove(&id);
-            match self.values[&id] {
-                Operand::Reg(r) => self.free[0].push(r),
-                Operand::Row(r) => self.free[1].push(r),
-                _ => {}
-            }
-        }
+        ChainBuilder::new(self, group).build()
     }
 }

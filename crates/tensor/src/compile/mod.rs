@@ -3,11 +3,13 @@
 //! 1. What is live: the nodes that outputs and assignments depend on ([`Live`]).
 //! 2. [`fuse`]: nodes become groups, one kernel each. Edges between element-wise operations, row reductions
 //!    and the epilogues of convolutions and products are contracted as long as no cycle arises.
-//! 3. [`lower`]: each group becomes a [`Kernel`]; element-wise parts become a small [`Chain`] program.
+//! 3. [`lower`]: each group becomes a [`Kernel`]; element-wise parts become a small [`Chain`] program
+//!    ([`chain`]).
 //! 4. [`memory`]: lifetimes, then offsets in one arena.
 //!
 //! A plan is plain data and knows no device.
 
+mod chain;
 mod fuse;
 mod layout;
 mod lower;
