@@ -34,6 +34,18 @@ pub enum DType {
     U32,
     /// Image bytes; only ever an input.
     U8,
+    /// Maps and kernels on a device that computes with half the bits; never drawn, only chosen by a plan.
+    Bf16,
+}
+
+impl DType {
+    pub fn bytes(self) -> usize {
+        match self {
+            DType::F32 | DType::U32 => 4,
+            DType::Bf16 => 2,
+            DType::U8 => 1,
+        }
+    }
 }
 
 /// A node's place in its graph. Inputs of a node always have smaller numbers than the node.

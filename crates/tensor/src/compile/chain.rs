@@ -143,12 +143,8 @@ impl<'a, 'b, 'g> ChainBuilder<'a, 'b, 'g> {
     }
 
     fn load(&mut self, root: NodeId, offset: usize, access: Access) -> Operand {
-        let base = self.low.place(root);
-        let place = Place {
-            base: base.base,
-            offset: base.offset + offset,
-        };
-        let dtype = self.low.live.node(root).dtype;
+        let place = self.low.place(root).at(offset);
+        let dtype = place.dtype;
         let known = self
             .chain
             .loads

@@ -15,6 +15,8 @@ pub(super) struct Lowering<'a, 'g> {
     /// Group of each computed node.
     pub of: HashMap<NodeId, usize>,
     pub places: HashMap<NodeId, Place>,
+    /// Nodes that are stored otherwise than they are drawn.
+    storage: HashMap<NodeId, DType>,
     inputs: Vec<Named>,
     states: Vec<Named>,
 }
@@ -23,6 +25,7 @@ pub(crate) fn lower(
     live: &Live<'_>,
     groups: &Groups,
     params: &Layout,
+    storage: HashMap<NodeId, DType>,
     outputs: &[(String, NodeId)],
 ) -> Plan {
     let mut of = HashMap::new();
@@ -36,6 +39,7 @@ pub(crate) fn lower(
         params,
         of,
         places,
+        storage,
         inputs,
         states,
     };
@@ -66,16 +70,22 @@ pub(crate) fn lower(
     }
 }
 
+/// The start of memory that is not the plan's own.
+fn outside(base: Base, dtype: DType) -> Place {
+    Place {
+        base,
+        offset: 0,
+        dtype,
+    }
+}
+
 impl Lowering<'_, '_> {
     fn state(&mut self, name: &str, len: usize) -> usize {
         if let Some(index) = self.states.iter().position(|s| s.name == name) {
             return index;
         }
         let index = self.states.len();
-        let place = Place {
-            base: Base::State(index),
-            offset: 0,
-        };
+        let place = outside(Base::State(index), DType::F32);
         self.states.push(Named {
             name: name.into(),
             shape: vec![len],
@@ -92,10 +102,7 @@ impl Lowering<'_, '_> {
             let node = self.live.node(id).clone();
             let place = match &node.op {
                 Op::Input { name, .. } => {
-                    let place = Place {
-                        base: Base::Input(self.inputs.len()),
-                        offset: 0,
-                    };
+                    let place = outside(Base::Input(self.inputs.len()), node.dtype);
                     let (shape, dtype) = (node.shape.clone(), node.dtype);
                     self.inputs.push(Named {
                         name: name.clone(),
@@ -108,16 +115,12 @@ impl Lowering<'_, '_> {
                 Op::Param { name, .. } => {
                     let base = Base::State(self.state("theta", self.params.len()));
                     let offset = self.params.get(name).map_or(0, |e| e.offset);
-                    Place { base, offset }
+                    outside(base, DType::F32).at(offset)
                 }
-                Op::State { name, len } => Place {
-                    base: Base::State(self.state(name, *len)),
-                    offset: 0,
-                },
-                Op::Assign { name } => Place {
-                    base: Base::State(self.state(name, node.len())),
-                    offset: 0,
-                },
+                Op::State { name, len } => outside(Base::State(self.state(name, *len)), DType::F32),
+                Op::Assign { name } => {
+                    outside(Base::State(self.state(name, node.len())), DType::F32)
+                }
                 _ => continue,
             };
             self.places.insert(id, place);
@@ -137,7 +140,7 @@ impl Lowering<'_, '_> {
         let end = self.groups.order.len();
         let mut spans: HashMap<NodeId, Span> = HashMap::new();
         let touch = |spans: &mut HashMap<NodeId, Span>, root: NodeId, born: usize, last: usize| {
-            let len = self.live.node(root).len();
+            let len = (self.live.node(root).len() * self.stored(root).bytes()).div_ceil(4);
             let span = spans.entry(root).or_insert(Span {
                 len,
                 first: born,
@@ -172,23 +175,12 @@ impl Lowering<'_, '_> {
         let list: Vec<Span> = ids.iter().map(|id| spans[id]).collect();
         let (offsets, total) = assign(&list);
         for (id, offset) in ids.into_iter().zip(offsets) {
-            self.places.insert(
-                id,
-                Place {
-                    base: Base::Arena,
-                    offset,
-                },
-            );
+            let dtype = self.stored(id);
+            let place = outside(Base::Arena, dtype).at(offset * 4 / dtype.bytes());
+            self.places.insert(id, place);
         }
         for (id, (pack, at)) in homes {
-            let Place { base, offset } = self.places[&pack];
-            self.places.insert(
-                id,
-                Place {
-                    base,
-                    offset: offset + at,
-                },
-            );
+            self.places.insert(id, self.places[&pack].at(at));
         }
         total
     }
@@ -229,10 +221,15 @@ impl Lowering<'_, '_> {
             .places
             .get(&root)
             .unwrap_or_else(|| panic!("{:?} has no memory", self.live.node(root).op));
-        Place {
-            base: place.base,
-            offset: place.offset + at,
-        }
+        place.at(at)
+    }
+
+    /// How a node's elements lie in memory.
+    fn stored(&self, id: NodeId) -> DType {
+        self.storage
+            .get(&id)
+            .copied()
+            .unwrap_or(self.live.node(id).dtype)
     }
 
     fn kernels(&self, group: &Group, out: &mut Vec<Kernel>) {
@@ -398,10 +395,7 @@ impl Lowering<'_, '_> {
                     len: node.len(),
                     value: 0.0,
                 });
-                let at = Place {
-                    base: to.base,
-                    offset: to.offset + before * inner,
-                };
+                let at = to.at(before * inner);
                 let (len, wide) = (s[*axis] * inner, node.shape[*axis] * inner);
                 let movement = Movement::Runs {
                     outer,
@@ -421,10 +415,7 @@ impl Lowering<'_, '_> {
                 let mut start = 0;
                 for i in 0..node.inputs.len() {
                     let len = shape(i)[*axis] * inner;
-                    let at = Place {
-                        base: to.base,
-                        offset: to.offset + start,
-                    };
+                    let at = to.at(start);
                     let movement = Movement::Runs {
                         outer,
                         len,
@@ -543,15 +534,9 @@ impl Lowering<'_, '_> {
         let mut end = 0;
         for (at, input) in parts {
             let size = self.live.node(input).len();
-            let here = Place {
-                base: to.base,
-                offset: to.offset + at,
-            };
+            let here = to.at(at);
             if at > end {
-                let gap = Place {
-                    base: to.base,
-                    offset: to.offset + end,
-                };
+                let gap = to.at(end);
                 out.push(Kernel::Fill {
                     to: gap,
                     len: at - end,
@@ -575,10 +560,7 @@ impl Lowering<'_, '_> {
             end = at + size;
         }
         if end < len {
-            let gap = Place {
-                base: to.base,
-                offset: to.offset + end,
-            };
+            let gap = to.at(end);
             out.push(Kernel::Fill {
                 to: gap,
                 len: len - end,

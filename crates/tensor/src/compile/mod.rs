@@ -31,11 +31,22 @@ pub enum Base {
     State(usize),
 }
 
-/// Where a tensor starts, in elements.
+/// Where a tensor starts, in its own elements, and how those are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub base: Base,
     pub offset: usize,
+    pub dtype: DType,
+}
+
+impl Place {
+    /// The place `elements` further on.
+    pub fn at(self, elements: usize) -> Place {
+        Place {
+            offset: self.offset + elements,
+            ..self
+        }
+    }
 }
 
 /// How an element-wise chain reads a tensor. Elements are numbered row by row, `cols` to a row.
@@ -332,5 +343,11 @@ pub fn compile(graph: &Graph, layout: &Layout, outputs: &[(&str, Var<'_>)]) -> R
         }
     }
     let groups = fuse::fuse(&live);
-    Ok(lower::lower(&live, &groups, layout, &outputs))
+    Ok(lower::lower(
+        &live,
+        &groups,
+        layout,
+        Default::default(),
+        &outputs,
+    ))
 }

@@ -1,3 +1,4 @@
 //! Devices a [`Plan`](crate::Plan) runs on.
 
 pub mod cpu;
+pub mod cuda;

@@ -361,7 +361,7 @@ impl<'a> Runner<'a> {
                     let from = std::slice::from_raw_parts(from, len);
                     out.iter_mut().zip(from).for_each(|(o, &v)| *o = v as f32);
                 }
-                DType::F32 => unreachable!("f32 needs no cast"),
+                DType::F32 | DType::Bf16 => unreachable!("f32 needs no cast"),
             }
         }
     }
