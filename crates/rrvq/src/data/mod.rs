@@ -3,6 +3,7 @@
 //! A [`Dataset`] hands out single images by index; shuffling, mirroring and batching belong to training.
 //! Images are 8 bit, rows first, channels last. A new data set is one new file and one line in `KINDS`.
 
+pub mod bank;
 pub mod cifar10;
 mod pickle;
 pub mod swatches;
