@@ -11,3 +11,4 @@ pub mod driver;
 pub mod launch;
 pub mod library;
 pub mod nvrtc;
+pub mod trial;
