@@ -12,3 +12,4 @@ pub mod launch;
 pub mod library;
 pub mod nvrtc;
 pub mod program;
+pub mod trial;

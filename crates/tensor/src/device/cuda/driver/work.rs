@@ -1,4 +1,6 @@
 //! What a GPU is told to do: kernels from modules, streams and events, and graphs recorded from a stream.
+// A stream is a handle of the driver's, handed to cuDNN and cuBLASLt as well; nothing here looks behind it.
+#![allow(clippy::not_unsafe_ptr_arg_deref)]
 
 use super::{CUstream, Gpu, check, size};
 use crate::{Error, Result};
