@@ -112,6 +112,11 @@ impl Resident {
         unbuilt()
     }
 
+    /// Whether the device has a copy of `name`.
+    pub fn holds(&self, _name: &str) -> bool {
+        false
+    }
+
     /// The host's `name` is new: it is sent again before the next run.
     pub fn forget(&mut self, _name: &str) {}
 
