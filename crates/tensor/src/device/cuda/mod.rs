@@ -7,4 +7,7 @@
 //! Plan ─► launches (sources, grids, arguments) ─► NVRTC ─► one CUDA graph ─► replay, replay, replay …
 //! ```
 
+pub mod driver;
 pub mod launch;
+pub mod library;
+pub mod nvrtc;
