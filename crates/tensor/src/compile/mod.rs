@@ -32,6 +32,8 @@ pub enum Base {
     Arena,
     Input(usize),
     State(usize),
+    /// Memory a device lends to one kernel; no plan has it.
+    Scratch,
 }
 
 /// Where a tensor starts, in its own elements, and how those are stored.

@@ -7,6 +7,7 @@
 //! Plan ─► launches (sources, grids, arguments) ─► NVRTC ─► one CUDA graph ─► replay, replay, replay …
 //! ```
 
+pub mod codegen;
 pub mod driver;
 pub mod launch;
 pub mod library;
