@@ -106,8 +106,9 @@ fn a_configuration_that_cannot_be_read_is_named() {
 
 #[test]
 fn data_that_is_not_there_is_named() {
-    with_settings(&["data.name=cifar10"]).refused(&[
-        "cifar10",
+    with_settings(&["data.name=cifar10"]).refused(&["cifar10", "--data"]);
+    with_settings(&["data.name=svhn"]).refused(&[
+        "svhn",
         "not built into this version",
         "swatches",
     ]);

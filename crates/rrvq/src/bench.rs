@@ -1,11 +1,18 @@
-//! Measurements of speed that the README quotes.
+//! Measurements of speed that the README quotes: training steps, evaluation, and where a step's time goes.
+//!
+//! Images lie on the device and steps follow each other as in training, so that what is measured is what a run gets.
 
 use crate::config::{Codes, Config, Grow, ModelConfig};
+use crate::data::{Dataset, Split, bank};
 use crate::error::Result;
-use crate::programs::{Model, Step, StepInput};
-use rrvq_tensor::compile::Kernel;
+use crate::evaluate::EVALUATION_SEED;
+use crate::model::hierarchy::nats_per_dim;
+use crate::programs::{Model, Scorer, Scores, Step, StepInput, StepOutcome};
+use crate::train::batches::Batches;
+use rrvq_tensor::Device;
+use rrvq_tensor::Store;
+use rrvq_tensor::device::{Timed, cost, counter};
 use rrvq_tensor::rng::philox4x32_10;
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// The yardstick's model: L layers over 16², 8², 4² and 2², nearest-neighbour growth, no free bits.
@@ -16,25 +23,96 @@ pub struct StepBench {
     pub embed: usize,
     pub codes: usize,
     pub batch: usize,
+    /// Steps or batches to measure.
     pub steps: usize,
 }
 
-/// What a benchmark of the training step found.
+/// What a benchmark of the training step, or of evaluation, found.
 #[derive(Clone, Debug)]
 pub struct StepReport {
     pub ms_per_step: f64,
     pub images_per_second: f64,
-    /// Seconds from nothing to the end of the first step: drawing, compiling, initialising, running.
+    /// Seconds from the start of the program to the end of the first step: drawing, compiling, initialising, running.
     pub first_step_seconds: f64,
     pub parameters: usize,
-    pub arena_bytes: usize,
+    /// Bytes the program works in, on its device.
+    pub plan_bytes: usize,
     pub kernels: usize,
     /// Bits a dimension at the last step; the images are noise, so this only shows that it learns.
     pub loss: f64,
     /// Multiply-adds of convolutions and products, two operations each, a step.
     pub flops: f64,
-    /// Milliseconds a step by kind of kernel.
-    pub by_kind: Vec<(String, f64)>,
+}
+
+/// Where the time of a training step goes.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// By kind of kernel, the slowest first.
+    pub kinds: Vec<Timed>,
+    pub kernels: usize,
+}
+
+/// Steps before the measured ones.
+const WARM: u64 = 4;
+/// Steps handed to the device at once.
+const AT_ONCE: usize = 64;
+/// Steps a profile averages over.
+const PROFILED: usize = 3;
+
+/// A model about to be measured.
+struct Bench<'a> {
+    config: Config,
+    model: Model,
+    batches: Batches<'a>,
+    store: Store,
+    step: Step,
+}
+
+impl<'a> Bench<'a> {
+    fn new(device: &Device, config: Config, data: &'a Noise) -> Result<Self> {
+        let model = Model::new(&config.model);
+        let mut batches = Batches::new(data, 0, config.train.batch, false);
+        let store = model.initial(device, 0, batches.at(0))?;
+        let step = Step::new(device, &model, &config.train)?;
+        batches.put_on(device)?;
+        Ok(Bench {
+            config,
+            model,
+            batches,
+            store,
+            step,
+        })
+    }
+
+    fn input(&self, step: u64) -> StepInput {
+        StepInput {
+            seed: 0,
+            step,
+            lr: self.config.train.lr,
+            tau: 0.5,
+            kl_weight: 1.0,
+        }
+    }
+
+    /// Makes the steps from `first` on.
+    fn burst(&mut self, first: u64, count: usize) -> Result<Vec<StepOutcome>> {
+        let inputs: Vec<StepInput> = (first..first + count as u64)
+            .map(|step| self.input(step))
+            .collect();
+        self.step.burst(&mut self.store, &mut self.batches, &inputs)
+    }
+
+    fn profile(&mut self, at: u64) -> Result<Profile> {
+        let input = self.input(at);
+        let images = self.batches.at(at);
+        let kinds = self
+            .step
+            .profile(&mut self.store, images, &input, PROFILED)?;
+        Ok(Profile {
+            kinds,
+            kernels: self.step.plan().kernels.len(),
+        })
+    }
 }
 
 impl StepBench {
@@ -57,97 +135,175 @@ impl StepBench {
         config
     }
 
-    pub fn run(&self) -> Result<StepReport> {
+    /// Times training steps. `begun` is when the program started. The profile is only taken where `profiled`.
+    pub fn step(
+        &self,
+        device: &Device,
+        begun: Instant,
+        profiled: bool,
+    ) -> Result<(StepReport, Option<Profile>)> {
         let config = self.config();
         config.validate()?;
+        let data = Noise::new(&config);
+        let mut bench = Bench::new(device, config, &data)?;
+        bench.burst(0, 1)?;
+        let first_step_seconds = begun.elapsed().as_secs_f64();
+        bench.burst(1, WARM as usize - 1)?;
+        let (mut done, mut loss) = (0, 0.0);
         let begin = Instant::now();
-        let model = Model::new(&config.model);
-        let images = noise_images(self.batch * model.image_len());
-        let mut store = model.initial(0, &images)?;
-        let mut step = Step::new(&model, &config.train)?;
-        let input = |step: u64| StepInput {
-            images: &images,
-            seed: 0,
-            step,
-            lr: config.train.lr,
-            tau: 0.5,
-            kl_weight: 1.0,
-        };
-        step.run(&mut store, input(0))?;
-        let first_step_seconds = begin.elapsed().as_secs_f64();
-        for warm in 1..4 {
-            step.run(&mut store, input(warm))?;
-        }
-        let begin = Instant::now();
-        let mut loss = 0.0;
-        for i in 0..self.steps as u64 {
-            loss = step.run(&mut store, input(4 + i))?.loss;
+        while done < self.steps {
+            let count = AT_ONCE.min(self.steps - done);
+            let outcomes = bench.burst(WARM + done as u64, count)?;
+            loss = outcomes.last().map_or(loss, |outcome| outcome.loss);
+            done += count;
         }
         let seconds = begin.elapsed().as_secs_f64() / self.steps as f64;
-        let mut kinds: BTreeMap<&'static str, f64> = BTreeMap::new();
-        const PROFILED: u64 = 3;
-        for i in 0..PROFILED {
-            let at = input(4 + self.steps as u64 + i);
-            step.run_timed(&mut store, at, |kernel, time| {
-                *kinds.entry(kind(kernel)).or_default() +=
-                    time.as_secs_f64() * 1e3 / PROFILED as f64;
-            })?;
+        let plan = bench.step.plan();
+        let report = StepReport {
+            ms_per_step: seconds * 1e3,
+            images_per_second: self.batch as f64 / seconds,
+            first_step_seconds,
+            parameters: bench.model.layout.count(),
+            plan_bytes: bench.step.bytes(),
+            kernels: plan.kernels.len(),
+            loss,
+            flops: plan.kernels.iter().map(cost::flops).sum(),
+        };
+        let profile = match profiled {
+            true => Some(bench.profile(WARM + self.steps as u64)?),
+            false => None,
+        };
+        Ok((report, profile))
+    }
+
+    /// Times scoring with hard samples, forward only, in batches.
+    pub fn eval(&self, device: &Device, begun: Instant) -> Result<StepReport> {
+        let config = self.config();
+        config.validate()?;
+        let data = Noise::new(&config);
+        let model = Model::new(&config.model);
+        let mut store = Store::with("theta", model.layout.initial(0));
+        let mut scorer = Scorer::new(device, &model, self.batch)?;
+        let images = bank::put(device, &data, Split::Test, self.batch)?;
+        let mut score = |first: usize, count: usize| -> Result<Vec<Scores>> {
+            let batches: Vec<(u32, usize, [u32; 4])> = (first..first + count)
+                .map(|i| (0, self.batch, counter(EVALUATION_SEED, i as u64)))
+                .collect();
+            scorer.replay(&mut store, &images, &batches)
+        };
+        score(0, 1)?;
+        let first_step_seconds = begun.elapsed().as_secs_f64();
+        score(1, WARM as usize - 1)?;
+        let (mut done, mut nats) = (0, 0.0);
+        let begin = Instant::now();
+        while done < self.steps {
+            let count = AT_ONCE.min(self.steps - done);
+            nats = score(WARM as usize + done, count)?
+                .last()
+                .map_or(nats, cost_of);
+            done += count;
         }
-        let mut by_kind: Vec<(String, f64)> =
-            kinds.into_iter().map(|(k, v)| (k.to_string(), v)).collect();
-        by_kind.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let plan = step.plan();
+        let seconds = begin.elapsed().as_secs_f64() / self.steps as f64;
+        let kernels = &scorer.plan().kernels;
         Ok(StepReport {
             ms_per_step: seconds * 1e3,
             images_per_second: self.batch as f64 / seconds,
             first_step_seconds,
             parameters: model.layout.count(),
-            arena_bytes: plan.arena_bytes(),
-            kernels: plan.kernels.len(),
-            loss,
-            flops: plan.kernels.iter().map(flops).sum(),
-            by_kind,
+            plan_bytes: scorer.bytes(),
+            kernels: kernels.len(),
+            loss: nats / (self.batch as f64 * nats_per_dim(&config.model)),
+            flops: kernels.iter().map(cost::flops).sum(),
         })
     }
-}
 
-/// Bytes without structure, the same every time.
-fn noise_images(len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|i| philox4x32_10([i as u32, 0, 0, 0], [1, 0])[0] as u8)
-        .collect()
-}
-
-fn kind(kernel: &Kernel) -> &'static str {
-    match kernel {
-        Kernel::Conv { .. } => "convolution",
-        Kernel::ConvGradInput { .. } => "convolution, data gradient",
-        Kernel::ConvGradWeight { .. } => "convolution, weight gradient",
-        Kernel::Matmul { .. } => "matrix product",
-        Kernel::Responsibility { .. } => "responsibility",
-        Kernel::ResponsibilityGrad { .. } => "responsibility, gradient",
-        Kernel::Map(_) => "element-wise",
-        Kernel::Reduce { .. } => "reduction",
-        _ => "other",
+    /// Where the time of a training step goes, kind by kind.
+    pub fn profile(&self, device: &Device) -> Result<Profile> {
+        let config = self.config();
+        config.validate()?;
+        let data = Noise::new(&config);
+        let mut bench = Bench::new(device, config, &data)?;
+        bench.burst(0, WARM as usize)?;
+        bench.profile(WARM)
     }
 }
 
-fn flops(kernel: &Kernel) -> f64 {
-    match kernel {
-        Kernel::Conv { geometry: g, .. }
-        | Kernel::ConvGradInput { geometry: g, .. }
-        | Kernel::ConvGradWeight { geometry: g, .. } => {
-            2.0 * (g.n * g.oh * g.ow * g.co * g.ci * g.kh * g.kw) as f64
+/// The negative ELBO of all images of a batch, in nats.
+fn cost_of(scores: &Scores) -> f64 {
+    let total = |values: &[f32]| values.iter().map(|v| *v as f64).sum::<f64>();
+    scores.kl.iter().map(|kl| total(kl)).sum::<f64>() - total(&scores.log_likelihood)
+}
+
+/// One batch of images without structure, the same every time.
+struct Noise {
+    shape: [usize; 3],
+    images: Vec<u8>,
+}
+
+impl Noise {
+    fn new(config: &Config) -> Self {
+        let size = config.model.size;
+        let shape = [size, size, config.model.image_channels];
+        let len = config.train.batch * shape.iter().product::<usize>();
+        let byte = |i: usize| philox4x32_10([i as u32, 0, 0, 0], [1, 0])[0] as u8;
+        Noise {
+            shape,
+            images: (0..len).map(byte).collect(),
         }
-        Kernel::Matmul { m, k, n, .. } => 2.0 * (m * k * n) as f64,
-        // Two embeddings against means and inverse variances.
-        Kernel::Responsibility {
-            rows, dim, codes, ..
-        } => 8.0 * (rows * dim * codes) as f64,
-        // Those again, both ways back, and the sample's gradient.
-        Kernel::ResponsibilityGrad {
-            rows, dim, codes, ..
-        } => 26.0 * (rows * dim * codes) as f64,
-        _ => 0.0,
+    }
+}
+
+impl Dataset for Noise {
+    fn name(&self) -> &str {
+        "noise"
+    }
+
+    fn len(&self, _: Split) -> usize {
+        self.images.len() / self.shape.iter().product::<usize>()
+    }
+
+    fn shape(&self) -> [usize; 3] {
+        self.shape
+    }
+
+    fn read(&self, _: Split, index: usize, out: &mut [u8]) {
+        out.copy_from_slice(&self.images[index * out.len()..][..out.len()]);
+    }
+
+    fn may_flip(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: StepBench = StepBench {
+        layers: 4,
+        channels: 8,
+        embed: 4,
+        codes: 8,
+        batch: 4,
+        steps: 3,
+    };
+
+    #[test]
+    fn every_benchmark_runs_and_tells_numbers_that_fit_together() {
+        let begun = Instant::now();
+        let (step, profile) = SMALL.step(&Device::Cpu, begun, true).unwrap();
+        let eval = SMALL.eval(&Device::Cpu, begun).unwrap();
+        for report in [&step, &eval] {
+            let product = report.ms_per_step * report.images_per_second;
+            assert!((product - 4000.0).abs() < 1e-6, "{report:?}");
+            assert!(report.loss.is_finite() && report.plan_bytes > 0);
+        }
+        assert!(eval.flops > 0.0 && eval.flops < step.flops / 2.0);
+        assert!(eval.first_step_seconds > step.first_step_seconds);
+        for profile in [profile.unwrap(), SMALL.profile(&Device::Cpu).unwrap()] {
+            let flops: f64 = profile.kinds.iter().map(|kind| kind.flops).sum();
+            let launches: usize = profile.kinds.iter().map(|kind| kind.launches).sum();
+            assert_eq!((flops, launches), (step.flops, step.kernels));
+        }
     }
 }

@@ -1,16 +1,22 @@
 //! Bits per dim, always with hard samples, and how the codes are used, over a whole split.
+//!
+//! On a GPU the images are put on the device once, and the batches of an evaluation follow each other there; what
+//! comes back is a number for each image and layer and a count for each code.
 
-use crate::data::{Dataset, Split};
+use crate::data::{Dataset, Split, bank};
 use crate::error::{Error, Result};
 use crate::model::hierarchy::nats_per_dim;
-use crate::programs::{Inference, Inferred, Model};
+use crate::programs::{Inference, Model, Scorer, Scores};
 use crate::train::log::{EvalRecord, Usage};
-use rrvq_tensor::Store;
-use rrvq_tensor::device::cpu::counter;
+use rrvq_tensor::device::{Bank, counter};
+use rrvq_tensor::{Device, Store};
 use std::time::Instant;
 
 /// Seed of the noise of every evaluation, so that two of them differ by their weights alone.
 pub const EVALUATION_SEED: u64 = 0x5eed;
+
+/// Batches handed to a device at once; between them, whoever watches is told.
+const AT_ONCE: usize = 32;
 
 /// What to look at.
 #[derive(Clone, Copy, Debug)]
@@ -21,77 +27,140 @@ pub struct Extent {
 }
 
 /// Evaluates again and again with one compiled program.
-pub struct Evaluator {
+pub struct Evaluator<'a> {
+    device: Device,
     model: Model,
-    inference: Inference,
+    data: &'a dyn Dataset,
+    scorer: Scorer,
+    /// The first images of a split on the device, and how many.
+    bank: Option<(Split, usize, Bank)>,
 }
 
-impl Evaluator {
-    pub fn new(model: &Model, batch: usize) -> Result<Self> {
+impl<'a> Evaluator<'a> {
+    pub fn new(
+        device: &Device,
+        model: &Model,
+        data: &'a dyn Dataset,
+        batch: usize,
+    ) -> Result<Self> {
         Ok(Evaluator {
+            device: device.clone(),
             model: model.clone(),
-            inference: Inference::new(model, batch, false)?,
+            data,
+            scorer: Scorer::new(device, model, batch)?,
+            bank: None,
         })
     }
 
     /// The ELBO and the use of the codes, one hard sample an image.
-    pub fn evaluate(
-        &mut self,
-        store: &mut Store,
-        data: &dyn Dataset,
-        extent: Extent,
-    ) -> Result<EvalRecord> {
-        self.evaluate_watched(store, data, extent, |_| {})
+    pub fn evaluate(&mut self, store: &mut Store, extent: Extent) -> Result<EvalRecord> {
+        self.evaluate_watched(store, extent, |_| {})
     }
 
-    /// The same, telling after every batch how many images are done.
+    /// The same, telling after every few batches how many images are done.
     pub fn evaluate_watched(
         &mut self,
         store: &mut Store,
-        data: &dyn Dataset,
         extent: Extent,
         mut watch: impl FnMut(usize),
     ) -> Result<EvalRecord> {
         let start = Instant::now();
-        let config = &self.model.config;
-        let layers = config.layers();
-        let (mut log_likelihood, mut kl) = (0.0f64, vec![0.0f64; layers]);
-        let mut counts: Vec<Vec<u64>> = (0..layers).map(|l| vec![0; config.codes.at(l)]).collect();
-        let mut done = 0;
-        let inference = &mut self.inference;
-        each_batch(data, extent, inference.batch, |index, images| {
-            let noise = counter(EVALUATION_SEED, index);
-            let found = inference.run(store, images, self.model.image_len(), noise, 1.0)?;
-            log_likelihood += total(&found.log_likelihood);
-            for layer in 0..layers {
-                kl[layer] += total(&found.kl[layer]);
-                found.codes[layer]
-                    .iter()
-                    .for_each(|&code| counts[layer][code as usize] += 1);
+        let mut sum = Sum::new(&self.model);
+        let count = image_count(self.data, extent)?;
+        self.put_on_device(extent.split, count)?;
+        let scorer = &mut self.scorer;
+        match &self.bank {
+            None => each_batch(self.data, extent, scorer.batch, |index, images| {
+                sum.add(&scorer.run(store, images, noise(index))?);
+                watch(sum.images);
+                Ok(())
+            })?,
+            Some((_, _, bank)) => {
+                let batches: Vec<(u32, usize, [u32; 4])> = (0..count)
+                    .step_by(scorer.batch)
+                    .enumerate()
+                    .map(|(i, first)| {
+                        let here = scorer.batch.min(count - first);
+                        (first as u32, here, noise(i as u64))
+                    })
+                    .collect();
+                for some in batches.chunks(AT_ONCE) {
+                    let found = scorer.replay(store, bank, some)?;
+                    found.iter().for_each(|scores| sum.add(scores));
+                    watch(sum.images);
+                }
             }
-            done += found.log_likelihood.len();
-            watch(done);
-            Ok(())
-        })?;
-        let per_dim = 1.0 / (done as f64 * nats_per_dim(config));
-        let kl: Vec<f64> = kl.into_iter().map(|v| v * per_dim).collect();
-        let reconstruction = -log_likelihood * per_dim;
-        Ok(EvalRecord {
+        }
+        Ok(sum.record(&self.model, extent.split, start))
+    }
+
+    fn put_on_device(&mut self, split: Split, count: usize) -> Result<()> {
+        let there = |(has, len, _): &(Split, usize, Bank)| *has == split && *len >= count;
+        if !self.bank.as_ref().is_some_and(there) {
+            self.bank = None;
+            let bank = bank::put_if_useful(&self.device, self.data, split, count)?;
+            self.bank = bank.map(|bank| (split, count, bank));
+        }
+        Ok(())
+    }
+}
+
+fn noise(batch: u64) -> [u32; 4] {
+    counter(EVALUATION_SEED, batch)
+}
+
+/// Scores of all batches so far.
+struct Sum {
+    images: usize,
+    log_likelihood: f64,
+    kl: Vec<f64>,
+    tally: Vec<Vec<u64>>,
+}
+
+impl Sum {
+    fn new(model: &Model) -> Self {
+        let config = &model.config;
+        let tally = |layer| vec![0; config.codes.at(layer)];
+        Sum {
+            images: 0,
+            log_likelihood: 0.0,
+            kl: vec![0.0; config.layers()],
+            tally: (0..config.layers()).map(tally).collect(),
+        }
+    }
+
+    fn add(&mut self, scores: &Scores) {
+        self.images += scores.log_likelihood.len();
+        self.log_likelihood += total(&scores.log_likelihood);
+        for (sum, kl) in self.kl.iter_mut().zip(&scores.kl) {
+            *sum += total(kl);
+        }
+        for (sum, tally) in self.tally.iter_mut().zip(&scores.tally) {
+            sum.iter_mut().zip(tally).for_each(|(s, t)| *s += t);
+        }
+    }
+
+    fn record(&self, model: &Model, split: Split, start: Instant) -> EvalRecord {
+        let per_dim = 1.0 / (self.images as f64 * nats_per_dim(&model.config));
+        let kl: Vec<f64> = self.kl.iter().map(|v| v * per_dim).collect();
+        let reconstruction = -self.log_likelihood * per_dim;
+        EvalRecord {
             step: 0,
-            split: extent.split.to_string(),
-            images: done,
+            split: split.to_string(),
+            images: self.images,
             bits_per_dim: reconstruction + kl.iter().sum::<f64>(),
             reconstruction,
             kl,
-            usage: counts.iter().map(|c| Usage::of(c)).collect(),
+            usage: self.tally.iter().map(|c| Usage::of(c)).collect(),
             seconds: start.elapsed().as_secs_f64(),
-        })
+        }
     }
 }
 
 /// The importance bound with `samples` samples an image, in bits a dimension: never above the ELBO's in
 /// expectation, and falling towards the true value as samples grow.
 pub fn importance_bound(
+    device: &Device,
     model: &Model,
     store: &mut Store,
     data: &dyn Dataset,
@@ -99,14 +168,13 @@ pub fn importance_bound(
     batch: usize,
     samples: usize,
 ) -> Result<f64> {
-    let mut inference = Inference::new(model, batch, true)?;
+    let mut inference = Inference::weights(device, model, batch)?;
     let (mut sum, mut done) = (0.0f64, 0);
     each_batch(data, extent, batch, |index, images| {
         let mut weights: Vec<Vec<f64>> = Vec::new();
         for sample in 0..samples as u64 {
             let noise = counter(EVALUATION_SEED + 1 + sample, index);
-            let found: Inferred = inference.run(store, images, model.image_len(), noise, 1.0)?;
-            let log_weight = found.log_weight.unwrap_or_default();
+            let log_weight = inference.run(store, images, noise, 1.0)?;
             weights.resize(log_weight.len(), Vec::new());
             weights
                 .iter_mut()
@@ -136,18 +204,7 @@ pub fn each_batch(
     batch: usize,
     mut work: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let len = data.len(extent.split);
-    let len = if extent.images == 0 {
-        len
-    } else {
-        len.min(extent.images)
-    };
-    if len == 0 {
-        let (name, split) = (data.name(), extent.split);
-        return Err(Error::new(format!(
-            "data set {name} has no {split} images to evaluate; choose another split"
-        )));
-    }
+    let len = image_count(data, extent)?;
     let image: usize = data.shape().iter().product();
     let mut buffer = vec![0; batch * image];
     for (index, first) in (0..len).step_by(batch).enumerate() {
@@ -158,4 +215,65 @@ pub fn each_batch(
         work(index as u64, &buffer[..count * image])?;
     }
     Ok(())
+}
+
+/// How many images an extent has; none is a mistake.
+fn image_count(data: &dyn Dataset, extent: Extent) -> Result<usize> {
+    let len = data.len(extent.split);
+    if len == 0 {
+        let (name, split) = (data.name(), extent.split);
+        return Err(Error::new(format!(
+            "data set {name} has no {split} images to evaluate; choose another split"
+        )));
+    }
+    Ok(match extent.images {
+        0 => len,
+        most => len.min(most),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::data::open_for;
+
+    #[test]
+    fn images_on_the_device_are_scored_as_images_handed_over() {
+        let config = Config::preset("tiny-swatches").unwrap();
+        let (device, data) = (Device::Cpu, open_for(&config).unwrap());
+        let model = Model::new(&config.model);
+        let mut store = Store::with("theta", model.layout.initial(1));
+        let mut evaluator = Evaluator::new(&device, &model, data.as_ref(), 24).unwrap();
+        let extent = Extent {
+            split: Split::Test,
+            images: 60,
+        };
+        let handed = evaluator.evaluate(&mut store, extent).unwrap();
+        let bank = bank::put(&device, data.as_ref(), Split::Test, 64).unwrap();
+        evaluator.bank = Some((Split::Test, 64, bank));
+        let mut told = Vec::new();
+        let mut there = evaluator
+            .evaluate_watched(&mut store, extent, |n| told.push(n))
+            .unwrap();
+        assert_eq!(told, [60]);
+        there.seconds = handed.seconds;
+        assert_eq!(there, handed);
+        let drawn: usize = handed.usage.iter().map(|u| u.used).sum();
+        assert!(handed.images == 60 && drawn > 0);
+    }
+
+    #[test]
+    fn every_position_of_every_image_is_counted_once() {
+        let config = Config::preset("tiny-swatches").unwrap();
+        let model = Model::new(&config.model);
+        let mut store = Store::with("theta", model.layout.initial(1));
+        let mut scorer = Scorer::new(&Device::Cpu, &model, 8).unwrap();
+        let images = vec![77; 5 * model.image_len()];
+        let scores = scorer.run(&mut store, &images, noise(0)).unwrap();
+        let counted: Vec<u64> = scores.tally.iter().map(|t| t.iter().sum()).collect();
+        assert_eq!(counted, [5 * 16, 5 * 4]);
+        assert_eq!(scores.kl.len(), 2);
+        assert!(scores.kl.iter().all(|kl| kl.len() == 5));
+    }
 }

@@ -3,8 +3,8 @@
 use crate::error::Result;
 use crate::picture::Picture;
 use crate::programs::{Inference, Model, Sampler};
-use rrvq_tensor::Store;
-use rrvq_tensor::device::cpu::counter;
+use rrvq_tensor::device::counter;
+use rrvq_tensor::{Device, Store};
 
 /// Means of pixels as bytes, rounded to nearest.
 fn to_bytes(values: &[f32]) -> Vec<u8> {
@@ -24,13 +24,14 @@ fn shape(model: &Model) -> [usize; 3] {
 
 /// `count` samples of the model; the same seed gives the same pictures.
 pub fn samples(
+    device: &Device,
     model: &Model,
     store: &mut Store,
     count: usize,
     seed: u64,
     temperature: f32,
 ) -> Result<Vec<Picture>> {
-    let mut sampler = Sampler::new(model, count.clamp(1, 64))?;
+    let mut sampler = Sampler::new(device, model, count.clamp(1, 64))?;
     samples_with(&mut sampler, model, store, count, seed, temperature)
 }
 
@@ -54,20 +55,21 @@ pub fn samples_with(
 
 /// What is left of images after the posterior's most likely codes.
 pub fn reconstructions(
+    device: &Device,
     model: &Model,
     store: &mut Store,
     originals: &[Picture],
 ) -> Result<Vec<Picture>> {
     let batch = originals.len().clamp(1, 64);
-    let mut inference = Inference::new(model, batch, false)?;
+    let mut inference = Inference::pictures(device, model, batch)?;
     let mut pictures = Vec::new();
     for group in originals.chunks(batch) {
         let images: Vec<u8> = group
             .iter()
             .flat_map(|p| p.pixels().iter().copied())
             .collect();
-        let found = inference.run(store, &images, model.image_len(), counter(0, 0), 0.0)?;
-        pictures.extend(Picture::batch(shape(model), &to_bytes(&found.picture))?);
+        let found = inference.run(store, &images, counter(0, 0), 0.0)?;
+        pictures.extend(Picture::batch(shape(model), &to_bytes(&found))?);
     }
     Ok(pictures)
 }

@@ -9,11 +9,12 @@
 use rrvq::config::{Config, Optimiser as Rule, Sample};
 use rrvq::latent::responsibility::{Codebook, Sampling};
 use rrvq::model::Hierarchy;
+use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::device::cpu::counter;
 use rrvq_tensor::optim;
 use rrvq_tensor::params::{Tensors, from_safetensors};
 use rrvq_tensor::rng::{Distribution, Noise, fill};
-use rrvq_tensor::{DType, Data, Graph, Layout, Program, Store, Var, compile, grad};
+use rrvq_tensor::{DType, Data, Graph, Layout, Store, Var, compile, grad};
 
 /// Values of the forward pass and training losses, relative.
 const VALUES: f32 = 1e-5;

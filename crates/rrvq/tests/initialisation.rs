@@ -2,7 +2,8 @@
 
 use rrvq::config::Config;
 use rrvq::programs::{Inference, Model};
-use rrvq_tensor::device::cpu::counter;
+use rrvq_tensor::Device;
+use rrvq_tensor::device::counter;
 use rrvq_tensor::rng::philox4x32_10;
 
 #[test]
@@ -21,28 +22,22 @@ fn the_first_batch_gives_pictures_near_grey_with_the_promised_spread() {
     let (seed, batch) = (5, 8);
     let byte = |i: usize| (philox4x32_10([i as u32 / 40, 0, 0, 0], [3, 0])[0] >> 24) as u8;
     let images: Vec<u8> = (0..batch * model.image_len()).map(byte).collect();
-    let mut store = model.initial(seed, &images).unwrap();
+    let mut store = model.initial(&Device::Cpu, seed, &images).unwrap();
     // The same noise as the initialisation saw, through the drawing that training uses.
-    let mut inference = Inference::new(&model, batch, false).unwrap();
+    let mut inference = Inference::pictures(&Device::Cpu, &model, batch).unwrap();
     let found = inference
-        .run(
-            &mut store,
-            &images,
-            model.image_len(),
-            counter(seed, 0),
-            1.0,
-        )
+        .run(&mut store, &images, counter(seed, 0), 1.0)
         .unwrap();
     // Before it, gains of 1 and biases of 0 give neither.
     let mut raw = rrvq_tensor::Store::with("theta", model.layout.initial(seed));
     let before = inference
-        .run(&mut raw, &images, model.image_len(), counter(seed, 0), 1.0)
+        .run(&mut raw, &images, counter(seed, 0), 1.0)
         .unwrap();
-    let (mean, spread) = moments(&found.picture);
+    let (mean, spread) = moments(&found);
     // Grey is 127.5; a standard deviation of 0.1 is 25.6 levels.
     assert!((mean - 127.5).abs() < 0.1, "mean {mean}");
     assert!((spread - 25.6).abs() < 0.1, "spread {spread}");
-    assert!((moments(&before.picture).1 - 25.6).abs() > 1.0);
+    assert!((moments(&before).1 - 25.6).abs() > 1.0);
 }
 
 fn moments(values: &[f32]) -> (f64, f64) {

@@ -7,7 +7,8 @@
 use rrvq::config::Config;
 use rrvq::likelihood::logistic::Pixels;
 use rrvq::model::Pen;
-use rrvq_tensor::{DType, Data, Graph, Program, Store, compile};
+use rrvq_tensor::device::cpu::Program;
+use rrvq_tensor::{DType, Data, Graph, Store, compile};
 
 /// Middle of the outer bins.
 const EDGE: f32 = 0.5 - 1.0 / 512.0;

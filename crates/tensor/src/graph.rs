@@ -534,6 +534,11 @@ impl<'g> Var<'g> {
         self.graph.push(Op::Gather, &[self, index])
     }
 
+    /// Row r of `values` is added to row `self[r]` of a table of `rows` rows, zero at first. `self` holds indices.
+    pub fn scatter_add(self, values: Var<'g>, rows: usize) -> Var<'g> {
+        self.graph.push(Op::ScatterAdd { rows }, &[self, values])
+    }
+
     /// Matrix product; each side may be read transposed.
     pub fn matmul(self, other: Var<'g>, ta: bool, tb: bool) -> Var<'g> {
         self.graph.push(Op::Matmul { ta, tb }, &[self, other])

@@ -1,7 +1,7 @@
 //! Static tensor graphs: **drawn once, differentiated, fused and planned once, run many times.**
 //!
 //! ```text
-//! Graph ─► grad ─► compile (fuse, plan memory) ─► Plan ─► device::cpu::Program ─► run, run, run …
+//! Graph ─► grad ─► compile (fuse, plan memory) ─► Plan ─► Program on a Device ─► run, run, run …
 //! ```
 //!
 //! - [`graph`]: the drawing surface and the methods a model author writes with.
@@ -10,7 +10,8 @@
 //! - [`compile`]: element-wise chains and row reductions become one kernel; lifetimes become one arena.
 //! - [`params`], [`optim`]: named parameters in one flat vector; AdaMax, Adam, clipping, EMA in the graph.
 //! - [`rng`]: counter-based noise, the same on every device.
-//! - [`device::cpu`]: strict arithmetic, the same bits for any thread count and on any machine.
+//! - [`device`]: where a [`Program`] runs. On the [CPU](device::cpu) the bits are the same for any thread count and
+//!   machine; [CUDA](device::cuda) is for speed.
 //!
 //! The crate knows tensors, not images or VAEs; the one operation of a domain is the fused responsibility
 //! ([`op::Embeddings`]).
@@ -27,7 +28,7 @@ pub mod rng;
 mod simplify;
 
 pub use compile::{Plan, compile};
-pub use device::cpu::{Data, Program, Store};
+pub use device::{Data, Device, Precision, Program, Store};
 pub use error::{Error, Result};
 pub use grad::grad;
 pub use graph::{DType, Graph, Var};

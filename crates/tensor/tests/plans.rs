@@ -5,8 +5,9 @@ mod common;
 
 use common::{inputs, normal, run};
 use rrvq_tensor::compile::Kernel;
+use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::device::cpu::simd::Isa;
-use rrvq_tensor::{Graph, Layout, Plan, Program, Var, compile, grad};
+use rrvq_tensor::{Graph, Layout, Plan, Var, compile, grad};
 
 fn plan(outputs: &[(&str, Var<'_>)]) -> Plan {
     compile(outputs[0].1.graph(), &Layout::default(), outputs).expect("compiles")

@@ -38,7 +38,7 @@ section! {
     }
 }
 
-const PRESETS: [(&str, &str); 3] = [
+const PRESETS: [(&str, &str); 5] = [
     (
         "tiny-swatches",
         include_str!("../../presets/tiny-swatches.toml"),
@@ -50,6 +50,14 @@ const PRESETS: [(&str, &str); 3] = [
     (
         "swatches-rvq",
         include_str!("../../presets/swatches-rvq.toml"),
+    ),
+    (
+        "l16-cifar10",
+        include_str!("../../presets/l16-cifar10.toml"),
+    ),
+    (
+        "l32-cifar10",
+        include_str!("../../presets/l32-cifar10.toml"),
     ),
 ];
 

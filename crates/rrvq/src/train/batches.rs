@@ -3,7 +3,10 @@
 //! Epochs are permutations of the training images, one after another; a step takes the next `batch` places of
 //! that endless row.
 
-use crate::data::{Dataset, Split};
+use crate::data::{Dataset, Split, bank};
+use crate::error::Result;
+use rrvq_tensor::Device;
+use rrvq_tensor::device::{Bank, MIRRORED, mirror};
 use rrvq_tensor::rng::philox4x32_10;
 
 /// Streams of the generator that no noise of a model uses.
@@ -19,6 +22,8 @@ pub struct Batches<'a> {
     /// The permutation of one epoch, kept until another is wanted.
     epoch: Option<(u64, Vec<u32>)>,
     buffer: Vec<u8>,
+    /// All training images on a device, once they were put there.
+    bank: Option<Bank>,
 }
 
 impl<'a> Batches<'a> {
@@ -32,35 +37,62 @@ impl<'a> Batches<'a> {
             flip,
             epoch: None,
             buffer: vec![0; batch * image],
+            bank: None,
         }
+    }
+
+    /// Puts all training images on the device.
+    pub fn put_on(&mut self, device: &Device) -> Result<()> {
+        let count = self.data.len(Split::Train);
+        self.bank = Some(bank::put(device, self.data, Split::Train, count)?);
+        Ok(())
+    }
+
+    /// The same where it pays and fits.
+    pub fn put_on_if_useful(&mut self, device: &Device) -> Result<()> {
+        let count = self.data.len(Split::Train);
+        self.bank = bank::put_if_useful(device, self.data, Split::Train, count)?;
+        Ok(())
+    }
+
+    /// The training images on the device, in the order [`rows`](Self::rows) numbers them.
+    pub fn bank(&self) -> Option<&Bank> {
+        self.bank.as_ref()
+    }
+
+    /// The numbers of the images of `step`, counted from 0; those to be mirrored have the bit [`MIRRORED`].
+    pub fn rows(&mut self, step: u64) -> Vec<u32> {
+        let (len, batch) = (self.data.len(Split::Train) as u64, self.batch);
+        let row = |i: usize| {
+            let place = step * batch as u64 + i as u64;
+            let index = self.permuted(place / len, (place % len) as usize);
+            let mirrored = self.flip && words(self.seed, MIRROR, place)[0] & 1 == 1;
+            index | if mirrored { MIRRORED } else { 0 }
+        };
+        (0..batch).map(row).collect()
     }
 
     /// The images of `step`, counted from 0.
     pub fn at(&mut self, step: u64) -> &[u8] {
-        let len = self.data.len(Split::Train) as u64;
         let [_, width, channels] = self.data.shape();
+        let rows = self.rows(step);
         let image = self.buffer.len() / self.batch;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        for (i, out) in buffer.chunks_exact_mut(image).enumerate() {
-            let place = step * self.batch as u64 + i as u64;
-            let index = self.permuted(place / len, (place % len) as usize);
-            self.data.read(Split::Train, index, out);
-            if self.flip && words(self.seed, MIRROR, place)[0] & 1 == 1 {
+        for (row, out) in rows.iter().zip(self.buffer.chunks_exact_mut(image)) {
+            self.data
+                .read(Split::Train, (row & !MIRRORED) as usize, out);
+            if row & MIRRORED != 0 {
                 mirror(out, width, channels);
             }
         }
-        self.buffer = buffer;
         &self.buffer
     }
 
-    fn permuted(&mut self, epoch: u64, place: usize) -> usize {
+    fn permuted(&mut self, epoch: u64, place: usize) -> u32 {
         if self.epoch.as_ref().is_none_or(|(known, _)| *known != epoch) {
             let order = permutation(self.seed, epoch, self.data.len(Split::Train));
             self.epoch = Some((epoch, order));
         }
-        self.epoch
-            .as_ref()
-            .map_or(0, |(_, order)| order[place] as usize)
+        self.epoch.as_ref().map_or(0, |(_, order)| order[place])
     }
 }
 
@@ -78,17 +110,6 @@ fn permutation(seed: u64, epoch: u64, len: usize) -> Vec<u32> {
         order.swap(i, ((word as u64 * (i as u64 + 1)) >> 32) as usize);
     }
     order
-}
-
-/// Left becomes right.
-fn mirror(image: &mut [u8], width: usize, channels: usize) {
-    for row in image.chunks_exact_mut(width * channels) {
-        for x in 0..width / 2 {
-            for c in 0..channels {
-                row.swap(x * channels + c, (width - 1 - x) * channels + c);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ pub struct Progress {
 
 /// Writes model, then state; each is whole or the old one stays. Between the two, the state is the older one, and
 /// going on from it makes the same model again.
-pub fn save(run: &Run, model: &Model, store: &Store, progress: &Progress) -> Result<()> {
+pub fn save(run: &Run, model: &Model, store: &mut Store, progress: &Progress) -> Result<()> {
+    store.fetch()?;
     let mut metadata = BTreeMap::from([("step".to_string(), progress.step.to_string())]);
     let ema = model.layout.tensors(store.get("ema"), "");
     write(&run.model(), &ema, &metadata)?;

@@ -9,7 +9,7 @@ pub mod log;
 pub mod schedule;
 pub mod tensorboard;
 
-use crate::config::Config;
+use crate::config::{Config, TrainConfig};
 use crate::data::{self, Dataset, Split};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent};
@@ -21,7 +21,7 @@ use crate::sample::samples_with;
 use batches::Batches;
 use checkpoint::{Progress, load_state, save};
 use log::{EvalRecord, Log, Record, TrainRecord};
-use rrvq_tensor::Store;
+use rrvq_tensor::{Device, Store};
 use std::path::PathBuf;
 use std::time::Instant;
 use tensorboard::EventWriter;
@@ -33,6 +33,8 @@ pub struct Job {
     pub out: PathBuf,
     pub existing: Existing,
     pub tensorboard: bool,
+    /// What computes. Only the CPU gives the same bits again.
+    pub device: Device,
 }
 
 /// Who follows a run: a terminal, a test, a notebook.
@@ -43,7 +45,7 @@ pub trait Watch {
     fn stepped(&mut self, _step: usize, _outcome: &StepOutcome) {}
     fn evaluated(&mut self, _record: &EvalRecord) {}
     fn saved(&mut self, _step: usize) {}
-    /// Asked after every step; a run that is told to stop saves first.
+    /// Asked after every step, or every second where steps come in bursts; a run that is told to stop saves first.
     fn stop(&self) -> bool {
         false
     }
@@ -102,15 +104,18 @@ fn goes_on(job: &Job, run: &Run) -> Result<bool> {
 }
 
 struct Trainer<'a> {
+    device: &'a Device,
     config: &'a Config,
-    data: &'a dyn Dataset,
     run: Run,
     model: Model,
     step: Step,
-    evaluator: Evaluator,
+    evaluator: Evaluator<'a>,
     sampler: Sampler,
     batches: Batches<'a>,
     store: Store,
+    /// The weights that are looked at: averaged ones, or raw ones on trial. Always this store, so that a device
+    /// finds them at the same address.
+    shown: Store,
     progress: Progress,
     log: Log,
     events: Option<EventWriter>,
@@ -118,7 +123,13 @@ struct Trainer<'a> {
     saved: Option<u64>,
     last: Option<EvalRecord>,
     setup: f64,
+    /// Seconds of the last step, once there was one.
+    pace: Option<f64>,
 }
+
+/// Most steps of a burst, and about how many seconds it may take: a run is told to stop in between.
+const BURST: u64 = 256;
+const BURST_SECONDS: f64 = 1.0;
 
 /// Samples in a picture drawn while training.
 const SAMPLES: usize = 64;
@@ -126,7 +137,7 @@ const SAMPLES: usize = 64;
 impl<'a> Trainer<'a> {
     fn new(job: &'a Job, data: &'a dyn Dataset, run: Run) -> Result<Self> {
         let begin = Instant::now();
-        let config = &job.config;
+        let (config, device) = (&job.config, &job.device);
         let model = Model::new(&config.model);
         let train = &config.train;
         let mut batches = Batches::new(data, train.seed, train.batch, config.data.flip);
@@ -134,7 +145,7 @@ impl<'a> Trainer<'a> {
         let (store, progress) = match resuming {
             true => load_state(&run, &model)?,
             false => (
-                model.initial(train.seed, batches.at(0))?,
+                model.initial(device, train.seed, batches.at(0))?,
                 Progress::default(),
             ),
         };
@@ -148,19 +159,26 @@ impl<'a> Trainer<'a> {
             true => Some(EventWriter::create(run.dir())?),
             false => None,
         };
+        let step = Step::new(device, &model, train)?;
+        let evaluator = Evaluator::new(device, &model, data, train.batch)?;
+        let sampler = Sampler::new(device, &model, SAMPLES)?;
+        // Last: what the programs leave of the device's memory is the images'.
+        batches.put_on_if_useful(device)?;
         Ok(Trainer {
-            step: Step::new(&model, train)?,
-            evaluator: Evaluator::new(&model, train.batch)?,
-            sampler: Sampler::new(&model, SAMPLES)?,
+            device,
+            step,
+            evaluator,
+            sampler,
             saved: resuming.then_some(progress.step),
             last: None,
             setup: begin.elapsed().as_secs_f64(),
             config,
-            data,
             run,
             model,
             batches,
             store,
+            shown: Store::default(),
+            pace: None,
             progress,
             log,
             events,
@@ -170,7 +188,7 @@ impl<'a> Trainer<'a> {
     fn started(&self) -> Started {
         Started {
             parameters: self.model.layout.count(),
-            arena_bytes: self.step.plan().arena_bytes(),
+            arena_bytes: self.step.bytes(),
             seconds: self.setup,
             from: self.progress.step as usize,
             steps: self.config.train.steps,
@@ -180,15 +198,24 @@ impl<'a> Trainer<'a> {
     fn go_on(&mut self, watch: &mut dyn Watch) -> Result<Finished> {
         let train = &self.config.train;
         let steps = train.steps as u64;
-        let mut clock = Instant::now();
-        let (mut since, mut interrupted) = (0usize, false);
+        // Steps since the last record, and the seconds they took: evaluations, pictures and saves do not count.
+        let (mut since, mut spent, mut interrupted) = (0, 0.0, false);
         while self.progress.step < steps && !interrupted {
             let begin = Instant::now();
-            let outcome = self.one_step()?;
-            self.progress.seconds += begin.elapsed().as_secs_f64();
+            let outcomes = self.burst()?;
+            let seconds = begin.elapsed().as_secs_f64();
+            self.pace = Some(seconds / outcomes.len() as f64);
+            self.progress.seconds += seconds;
+            since += outcomes.len();
+            spent += seconds;
+            for outcome in &outcomes {
+                self.progress.step += 1;
+                if let Some(place) = outcome.trouble() {
+                    return Err(self.diverged(&place));
+                }
+                watch.stepped(self.progress.step as usize, outcome);
+            }
             let done = self.progress.step as usize;
-            since += 1;
-            watch.stepped(done, &outcome);
             interrupted = watch.stop() && self.progress.step < steps;
             let due =
                 |every: usize| done == train.steps || (every > 0 && done.is_multiple_of(every));
@@ -197,23 +224,21 @@ impl<'a> Trainer<'a> {
                 self.prove()?;
             }
             if due(train.log_every) {
-                let speed = (since * train.batch) as f64 / clock.elapsed().as_secs_f64();
-                self.record(&outcome, speed)?;
-                (clock, since) = (Instant::now(), 0);
+                let speed = (since * train.batch) as f64 / spent;
+                if let Some(outcome) = outcomes.last() {
+                    self.record(outcome, speed)?;
+                }
+                (since, spent) = (0, 0.0);
             }
             if due(train.eval_every) {
                 let record = self.evaluate()?;
                 watch.evaluated(&record);
             }
-            if due(if train.sample_every > 0 {
-                train.sample_every
-            } else {
-                train.eval_every
-            }) {
+            if due(sample_every(train)) {
                 self.draw_samples()?;
             }
             if save_now {
-                save(&self.run, &self.model, &self.store, &self.progress)?;
+                save(&self.run, &self.model, &mut self.store, &self.progress)?;
                 self.saved = Some(self.progress.step);
                 watch.saved(done);
             }
@@ -227,22 +252,26 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    fn one_step(&mut self) -> Result<StepOutcome> {
-        let train = &self.config.train;
-        let step = self.progress.step;
-        let input = StepInput {
-            images: self.batches.at(step),
+    /// Makes the next steps, up to the next one that something is due after.
+    fn burst(&mut self) -> Result<Vec<StepOutcome>> {
+        let (first, train) = (self.progress.step, &self.config.train);
+        let most = match (self.device.is_cpu(), self.pace) {
+            (false, Some(pace)) => ((BURST_SECONDS / pace) as u64).clamp(1, BURST),
+            _ => 1,
+        };
+        let end = (first + most).min(next_stop(train, first));
+        let inputs: Vec<StepInput> = (first..end).map(|step| self.input(step)).collect();
+        self.step.burst(&mut self.store, &mut self.batches, &inputs)
+    }
+
+    fn input(&self, step: u64) -> StepInput {
+        let (train, at) = (&self.config.train, step as usize);
+        StepInput {
             seed: train.seed,
             step,
-            lr: schedule::learning_rate(train, &self.progress.plateau, step as usize),
-            kl_weight: schedule::kl_weight(train, step as usize),
-            tau: schedule::temperature(&self.config.model.temperature, train.steps, step as usize),
-        };
-        let outcome = self.step.run(&mut self.store, input)?;
-        self.progress.step += 1;
-        match outcome.trouble() {
-            None => Ok(outcome),
-            Some(place) => Err(self.diverged(&place)),
+            lr: schedule::learning_rate(train, &self.progress.plateau, at),
+            kl_weight: schedule::kl_weight(train, at),
+            tau: schedule::temperature(&self.config.model.temperature, train.steps, at),
         }
     }
 
@@ -253,8 +282,8 @@ impl<'a> Trainer<'a> {
             split: Split::Test,
             images: self.config.train.batch,
         };
-        let mut raw = Store::with("theta", self.store.get("theta").to_vec());
-        let found = self.evaluator.evaluate(&mut raw, self.data, extent)?;
+        self.show("theta")?;
+        let found = self.evaluator.evaluate(&mut self.shown, extent)?;
         let outcome = StepOutcome {
             loss: found.bits_per_dim,
             log_likelihood: -found.reconstruction,
@@ -322,9 +351,9 @@ impl<'a> Trainer<'a> {
         self.log.write(&Record::Train(record))
     }
 
-    /// The averaged weights, as a store that evaluation and sampling read.
-    fn averaged(&self) -> Store {
-        Store::with("theta", self.store.get("ema").to_vec())
+    /// Takes the raw weights (`theta`) or the averaged ones (`ema`) as those that evaluation and sampling read.
+    fn show(&mut self, which: &str) -> Result<()> {
+        Ok(self.shown.copy_from("theta", &self.store, which)?)
     }
 
     fn evaluate(&mut self) -> Result<EvalRecord> {
@@ -332,8 +361,8 @@ impl<'a> Trainer<'a> {
             split: Split::Test,
             images: self.config.train.eval_images,
         };
-        let mut averaged = self.averaged();
-        let mut record = self.evaluator.evaluate(&mut averaged, self.data, extent)?;
+        self.show("ema")?;
+        let mut record = self.evaluator.evaluate(&mut self.shown, extent)?;
         record.step = self.progress.step as usize;
         self.progress
             .plateau
@@ -365,12 +394,12 @@ impl<'a> Trainer<'a> {
     }
 
     fn draw_samples(&mut self) -> Result<()> {
-        let mut averaged = self.averaged();
+        self.show("ema")?;
         let seed = self.config.train.seed;
         let pictures = samples_with(
             &mut self.sampler,
             &self.model,
-            &mut averaged,
+            &mut self.shown,
             SAMPLES,
             seed,
             1.0,
@@ -382,5 +411,57 @@ impl<'a> Trainer<'a> {
             events.image(step, "samples", &sheet)?;
         }
         Ok(())
+    }
+}
+
+/// Steps between pictures of samples; 0 draws none before the end.
+fn sample_every(train: &TrainConfig) -> usize {
+    match train.sample_every {
+        0 => train.eval_every,
+        every => every,
+    }
+}
+
+/// The first step after `step` that something other than a step follows: a record, an evaluation, pictures, a save.
+fn next_stop(train: &TrainConfig, step: u64) -> u64 {
+    let every = [
+        train.log_every,
+        train.eval_every,
+        train.save_every,
+        sample_every(train),
+    ];
+    let after = |every: &u64| (step / every + 1) * every;
+    let stops = every.iter().map(|n| *n as u64).filter(|n| *n > 0);
+    let last = train.steps as u64;
+    stops.map(|n| after(&n)).fold(last, u64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_stop_where_something_is_due() {
+        let train = TrainConfig {
+            steps: 100,
+            log_every: 30,
+            eval_every: 40,
+            save_every: 0,
+            sample_every: 45,
+            ..Default::default()
+        };
+        let mut stops = vec![0];
+        while stops[stops.len() - 1] < 100 {
+            stops.push(next_stop(&train, stops[stops.len() - 1]));
+        }
+        assert_eq!(stops, [0, 30, 40, 45, 60, 80, 90, 100]);
+        assert_eq!(next_stop(&train, 31), 40);
+        let at_the_end = TrainConfig {
+            log_every: 0,
+            eval_every: 0,
+            sample_every: 0,
+            ..train
+        };
+        assert_eq!(next_stop(&at_the_end, 0), 100);
     }
 }

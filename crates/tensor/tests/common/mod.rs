@@ -1,10 +1,11 @@
 //! Small helpers the integration tests share.
 #![allow(dead_code)]
 
+use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::device::cpu::counter;
 use rrvq_tensor::device::cpu::simd::isa;
 use rrvq_tensor::rng::{Distribution, Noise, fill};
-use rrvq_tensor::{DType, Data, Graph, Layout, Program, Store, Var, compile, grad};
+use rrvq_tensor::{DType, Data, Graph, Layout, Store, Var, compile, grad};
 
 /// Standard normal numbers, the same for the same stream.
 pub fn normal(stream: u32, len: usize) -> Vec<f32> {

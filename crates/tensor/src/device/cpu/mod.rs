@@ -18,6 +18,9 @@ pub mod responsibility;
 pub mod scratch;
 pub mod simd;
 
+pub use super::{Data, Store, counter};
+
+use super::find_input;
 use crate::compile::{Base, ConvGeometry, Kernel, Named, Place, Plan};
 use crate::graph::DType;
 use crate::op::Filter;
@@ -30,73 +33,6 @@ use rayon::prelude::*;
 use scratch::Aligned;
 use simd::Isa;
 use std::collections::BTreeMap;
-
-/// Flat f32 vectors that outlive a run, by name: parameters, moments, averages.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Store {
-    pub vectors: BTreeMap<String, Vec<f32>>,
-}
-
-impl Store {
-    pub fn with(name: &str, vector: Vec<f32>) -> Self {
-        let mut store = Self::default();
-        store.insert(name, vector);
-        store
-    }
-
-    pub fn insert(&mut self, name: &str, vector: Vec<f32>) {
-        self.vectors.insert(name.into(), vector);
-    }
-
-    /// A vector that is known to be there.
-    pub fn get(&self, name: &str) -> &[f32] {
-        self.vectors.get(name).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// An input of one run.
-#[derive(Clone, Copy, Debug)]
-pub enum Data<'a> {
-    F32(&'a [f32]),
-    U32(&'a [u32]),
-    U8(&'a [u8]),
-}
-
-impl Data<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Data::F32(v) => v.len(),
-            Data::U32(v) => v.len(),
-            Data::U8(v) => v.len(),
-        }
-    }
-
-    fn dtype(&self) -> DType {
-        match self {
-            Data::F32(_) => DType::F32,
-            Data::U32(_) => DType::U32,
-            Data::U8(_) => DType::U8,
-        }
-    }
-
-    fn pointer(&self) -> *const u8 {
-        match self {
-            Data::F32(v) => v.as_ptr().cast(),
-            Data::U32(v) => v.as_ptr().cast(),
-            Data::U8(v) => v.as_ptr(),
-        }
-    }
-}
-
-/// The four words noise is addressed by, as the graph's `counter` input wants them.
-pub fn counter(seed: u64, step: u64) -> [u32; 4] {
-    [
-        seed as u32,
-        (seed >> 32) as u32,
-        step as u32,
-        (step >> 32) as u32,
-    ]
-}
 
 /// A plan with its memory, ready to run.
 pub struct Program {
@@ -218,22 +154,6 @@ impl Program {
     pub fn scalar(&self, name: &str) -> f32 {
         self.output(name)[0]
     }
-}
-
-fn find_input<'a>(want: &Named, inputs: &[(&str, Data<'a>)]) -> Result<Data<'a>> {
-    let name = &want.name;
-    let Some((_, data)) = inputs.iter().find(|(n, _)| n == name) else {
-        return Err(Error::new(format!("input {name} was not given")));
-    };
-    let len: usize = want.shape.iter().product();
-    if data.len() != len || data.dtype() != want.dtype {
-        let (have, dtype) = (data.len(), data.dtype());
-        let wanted = want.dtype;
-        return Err(Error::new(format!(
-            "input {name} has {have} {dtype:?} where {len} {wanted:?} are expected"
-        )));
-    }
-    Ok(*data)
 }
 
 /// Work is cut by size alone, never by the number of threads; small work stays on this one.

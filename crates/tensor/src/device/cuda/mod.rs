@@ -12,3 +12,4 @@ pub mod driver;
 pub mod launch;
 pub mod library;
 pub mod nvrtc;
+pub mod program;

@@ -1,0 +1,360 @@
+//! CIFAR-10: 50,000 training and 10,000 test images of 32×32 pixels.
+//!
+//! It is handed out in two forms, and both are read as they come: binary batches (a label byte, then red, green and
+//! blue planes) and Python pickles (a dictionary whose `data` is the same planes in one string). Labels are looked
+//! at only to tell a foreign file; images are kept rows first, channels last.
+
+use super::pickle::long_string;
+use super::{Dataset, Split};
+use crate::config::DataConfig;
+use crate::error::{Error, Result};
+use rayon::prelude::*;
+use std::path::{Path, PathBuf};
+
+const SIDE: usize = 32;
+const PLANE: usize = SIDE * SIDE;
+const IMAGE: usize = 3 * PLANE;
+/// Images in one file.
+const RECORDS: usize = 10_000;
+const LABELS: u8 = 10;
+/// Names of the batches without an ending: five to train on, one to test with.
+const BATCHES: [&str; 6] = [
+    "data_batch_1",
+    "data_batch_2",
+    "data_batch_3",
+    "data_batch_4",
+    "data_batch_5",
+    "test_batch",
+];
+
+/// The whole data set, in memory.
+#[derive(Debug, Clone)]
+pub struct Cifar10 {
+    train: Vec<u8>,
+    test: Vec<u8>,
+}
+
+pub(super) fn open(config: &DataConfig, _: usize) -> Result<Box<dyn Dataset>> {
+    let Some(dir) = &config.dir else {
+        return Err(Error::new(
+            "data set cifar10 needs a folder with its batches (data_batch_1.bin … test_batch.bin, or the Python ones); \
+             name it with --data DIR or data.dir",
+        ));
+    };
+    Ok(Box::new(Cifar10::load(dir, RECORDS)?))
+}
+
+/// How the batches are written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Binary,
+    Pickle,
+}
+
+impl Form {
+    const ALL: [Form; 2] = [Form::Binary, Form::Pickle];
+
+    fn ending(self) -> &'static str {
+        match self {
+            Form::Binary => ".bin",
+            Form::Pickle => "",
+        }
+    }
+
+    /// The folder the batches are packed in.
+    fn folder(self) -> &'static str {
+        match self {
+            Form::Binary => "cifar-10-batches-bin",
+            Form::Pickle => "cifar-10-batches-py",
+        }
+    }
+}
+
+impl Cifar10 {
+    /// Reads the batches in `dir`, or in the folder that the archive makes there; each holds `records` images.
+    fn load(dir: &Path, records: usize) -> Result<Self> {
+        let (dir, form) = find(dir)?;
+        let batches: Vec<Vec<u8>> = BATCHES
+            .par_iter()
+            .map(|name| read_batch(&dir.join(format!("{name}{}", form.ending())), form, records))
+            .collect::<Result<_>>()?;
+        let (test, train) = batches.split_last().expect("six batches");
+        Ok(Cifar10 {
+            train: train.concat(),
+            test: test.clone(),
+        })
+    }
+
+    fn images(&self, split: Split) -> &[u8] {
+        match split {
+            Split::Train => &self.train,
+            Split::Test => &self.test,
+        }
+    }
+}
+
+/// Where the batches are, and how they are written.
+fn find(dir: &Path) -> Result<(PathBuf, Form)> {
+    let packed = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("cifar-10") && (name.ends_with(".tar.gz") || name.ends_with(".tgz"))
+    };
+    let unpack = |path: &Path| {
+        let path = path.display();
+        Error::new(format!(
+            "{path} is still packed; unpack it with tar -xzf and name the folder it makes with --data"
+        ))
+    };
+    if dir.is_file() {
+        return Err(match packed(dir) {
+            true => unpack(dir),
+            false => {
+                let dir = dir.display();
+                Error::new(format!(
+                    "{dir} is a file; expected the folder of CIFAR-10's batches"
+                ))
+            }
+        });
+    }
+    let entries = std::fs::read_dir(dir).map_err(|error| Error::io("open", dir, error))?;
+    for form in Form::ALL {
+        let first = format!("{}{}", BATCHES[0], form.ending());
+        for place in [dir.to_path_buf(), dir.join(form.folder())] {
+            if place.join(&first).exists() {
+                return Ok((place, form));
+            }
+        }
+    }
+    if let Some(archive) = entries.flatten().map(|e| e.path()).find(|p| packed(p)) {
+        return Err(unpack(&archive));
+    }
+    Err(Error::new(format!(
+        "{} has no CIFAR-10 in it: looked for {first}.bin and {first}, there and in {} and {}; \
+         name the right folder with --data",
+        dir.display(),
+        Form::Binary.folder(),
+        Form::Pickle.folder(),
+        first = BATCHES[0],
+    )))
+}
+
+fn read_batch(path: &Path, form: Form, records: usize) -> Result<Vec<u8>> {
+    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let mut images = Vec::with_capacity(records * IMAGE);
+    match form {
+        Form::Binary => {
+            check_binary(path, &bytes, records)?;
+            let planes = bytes.chunks_exact(1 + IMAGE).map(|record| &record[1..]);
+            planes.for_each(|planes| push_pixels(planes, &mut images));
+        }
+        Form::Pickle => {
+            let data = long_string(&bytes, records * IMAGE).map_err(|problem| {
+                let path = path.display();
+                Error::new(format!(
+                    "{path} is not one of CIFAR-10's Python batches: {problem}; fetch it again"
+                ))
+            })?;
+            let planes = data.chunks_exact(IMAGE);
+            planes.for_each(|planes| push_pixels(planes, &mut images));
+        }
+    }
+    Ok(images)
+}
+
+/// A batch has an exact length, and every record begins with a label.
+fn check_binary(path: &Path, bytes: &[u8], records: usize) -> Result<()> {
+    let (record, whole) = (1 + IMAGE, records * (1 + IMAGE));
+    if bytes.len() != whole {
+        let (path, have) = (path.display(), bytes.len());
+        let ends = match bytes.len() < whole {
+            true => format!("ends at byte {have}"),
+            false => format!("goes on to byte {have}"),
+        };
+        return Err(Error::new(format!(
+            "{path} {ends}; expected {whole} bytes ({records} images of {record}); fetch it again"
+        )));
+    }
+    let foreign = bytes
+        .iter()
+        .step_by(record)
+        .position(|label| *label >= LABELS);
+    match foreign {
+        None => Ok(()),
+        Some(index) => {
+            let (path, at) = (path.display(), index * record);
+            let found = bytes[at];
+            Err(Error::new(format!(
+                "{path} is not one of CIFAR-10's binary batches: byte {at} is {found} where a label of 0 to 9 is \
+                 expected; fetch it again"
+            )))
+        }
+    }
+}
+
+/// Red, green and blue planes, pixel by pixel.
+fn push_pixels(planes: &[u8], out: &mut Vec<u8>) {
+    let (red, rest) = planes.split_at(PLANE);
+    let (green, blue) = rest.split_at(PLANE);
+    for ((r, g), b) in red.iter().zip(green).zip(blue) {
+        out.extend([*r, *g, *b]);
+    }
+}
+
+impl Dataset for Cifar10 {
+    fn name(&self) -> &str {
+        "cifar10"
+    }
+
+    fn len(&self, split: Split) -> usize {
+        self.images(split).len() / IMAGE
+    }
+
+    fn shape(&self) -> [usize; 3] {
+        [SIDE, SIDE, 3]
+    }
+
+    fn read(&self, split: Split, index: usize, out: &mut [u8]) {
+        out.copy_from_slice(&self.images(split)[index * IMAGE..][..IMAGE]);
+    }
+
+    fn may_flip(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::tests::Scratch;
+
+    /// The planes of an image: each byte says its batch, image, channel and place.
+    fn planes(batch: usize, image: usize) -> Vec<u8> {
+        let byte = |i: usize| (batch * 50 + image * 20 + i / PLANE * 7 + i % PLANE) as u8;
+        (0..IMAGE).map(byte).collect()
+    }
+
+    fn binary(batch: usize) -> Vec<u8> {
+        let record = |image| [vec![image as u8], planes(batch, image)].concat();
+        (0..2).flat_map(record).collect()
+    }
+
+    /// The dictionary Python 2 wrote, without its file names.
+    fn pickle(batch: usize) -> Vec<u8> {
+        let data: Vec<u8> = (0..2).flat_map(|image| planes(batch, image)).collect();
+        [
+            &b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03U\x06labelsq\x04]q\x05(K\x06K\x09e"[..],
+            b"U\x04dataq\x06cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85U\x01b\x87Rq\x09",
+            b"(K\x01K\x02M\x00\x0c\x86cnumpy\ndtype\nq\nU\x02u1K\x00K\x01\x87Rq\x0b(K\x03U\x01|NNNJ\xff\xff\xff\xff",
+            b"J\xff\xff\xff\xffK\x00tb\x89T",
+            &(data.len() as u32).to_le_bytes(),
+            &data,
+            b"tbu.",
+        ]
+        .concat()
+    }
+
+    fn write(dir: &Path, form: Form, mut damage: impl FnMut(usize, &mut Vec<u8>)) {
+        std::fs::create_dir_all(dir).unwrap();
+        for (batch, name) in BATCHES.iter().enumerate() {
+            let mut bytes = match form {
+                Form::Binary => binary(batch),
+                Form::Pickle => pickle(batch),
+            };
+            damage(batch, &mut bytes);
+            std::fs::write(dir.join(format!("{name}{}", form.ending())), bytes).unwrap();
+        }
+    }
+
+    fn said(dir: &Path) -> String {
+        Cifar10::load(dir, 2).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn both_forms_give_the_same_images_channels_last() {
+        for form in Form::ALL {
+            let scratch = Scratch::new();
+            write(&scratch.path(form.folder()), form, |_, _| {});
+            for dir in [scratch.path(""), scratch.path(form.folder())] {
+                let data = Cifar10::load(&dir, 2).unwrap();
+                assert_eq!((data.len(Split::Train), data.len(Split::Test)), (10, 2));
+                let mut image = vec![0; IMAGE];
+                data.read(Split::Train, 3, &mut image);
+                let expected = planes(1, 1);
+                for place in [0, 1, 33, PLANE - 1] {
+                    let pixel = [0, 1, 2].map(|c| expected[c * PLANE + place]);
+                    assert_eq!(image[place * 3..][..3], pixel, "{form:?}, pixel {place}");
+                }
+                data.read(Split::Test, 0, &mut image);
+                assert_eq!(image[0], planes(5, 0)[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn short_and_foreign_files_are_named_with_the_byte() {
+        let scratch = Scratch::new();
+        write(
+            &scratch.path(""),
+            Form::Binary,
+            |batch, bytes| match batch {
+                3 => bytes.truncate(5000),
+                _ => {}
+            },
+        );
+        let short = said(&scratch.path(""));
+        assert!(
+            short.contains("data_batch_4.bin ends at byte 5000; expected 6146 bytes"),
+            "{short}"
+        );
+        write(
+            &scratch.path(""),
+            Form::Binary,
+            |batch, bytes| match batch {
+                5 => bytes[3073] = 77,
+                _ => {}
+            },
+        );
+        let foreign = said(&scratch.path(""));
+        assert!(
+            foreign.contains("test_batch.bin") && foreign.contains("byte 3073 is 77"),
+            "{foreign}"
+        );
+        write(&scratch.path(""), Form::Binary, |_, bytes| bytes.push(0));
+        assert!(said(&scratch.path("")).contains("goes on to byte 6147"));
+    }
+
+    #[test]
+    fn damaged_pickles_are_named_with_the_byte() {
+        for cut in [0, 1, 40, 200, 300, 4000] {
+            let scratch = Scratch::new();
+            write(&scratch.path(""), Form::Pickle, |_, bytes| {
+                bytes.truncate(cut)
+            });
+            let said = said(&scratch.path(""));
+            assert!(
+                said.contains("data_batch_1") && said.contains(&format!("ends at byte {cut}")),
+                "{said}"
+            );
+        }
+        let scratch = Scratch::new();
+        write(&scratch.path(""), Form::Pickle, |_, bytes| bytes[2] = 0xfe);
+        assert!(said(&scratch.path("")).contains("byte 2 is"));
+    }
+
+    #[test]
+    fn what_is_missing_or_packed_is_said() {
+        let scratch = Scratch::new();
+        assert!(said(&scratch.path("none")).contains("no such file or folder"));
+        assert!(said(&scratch.path("")).contains("looked for data_batch_1.bin"));
+        std::fs::write(scratch.path("cifar-10-binary.tar.gz"), b"").unwrap();
+        for place in ["", "cifar-10-binary.tar.gz"] {
+            assert!(said(&scratch.path(place)).contains("unpack it with tar"));
+        }
+        write(&scratch.path(""), Form::Binary, |_, _| {});
+        std::fs::remove_file(scratch.path("data_batch_2.bin")).unwrap();
+        assert!(said(&scratch.path("")).contains("data_batch_2.bin: there is no such file"));
+        let config = DataConfig::default();
+        let unnamed = open(&config, 32).err().unwrap().to_string();
+        assert!(unnamed.contains("--data"), "{unnamed}");
+    }
+}

@@ -1,0 +1,245 @@
+//! The whole training step, and many of them in a row.
+//!
+//! A fast device makes a step sooner than the host can prepare the next. So steps come in bursts: where the training
+//! images lie on the device, a burst says which of them each step sees, and no step waits for the host.
+
+use super::{Model, one};
+use crate::config::{Optimiser as Rule, TrainConfig};
+use crate::error::Result;
+use crate::model::Hierarchy;
+use crate::train::batches::Batches;
+use rrvq_tensor::device::{Frame, Timed, counter};
+use rrvq_tensor::optim::{Optimiser, Rule as UpdateRule};
+use rrvq_tensor::{Data, Device, Graph, Plan, Program, Store, Var};
+
+/// What one training step tells, in nats averaged over the batch where it is not a norm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Bits a dimension, free bits included.
+    pub loss: f64,
+    pub log_likelihood: f64,
+    /// Of each layer, bottom first.
+    pub kl: Vec<f64>,
+    pub grad_norm: f64,
+}
+
+impl StepOutcome {
+    /// Where the first number that is not finite stands, looking in the order the step computes.
+    pub fn trouble(&self) -> Option<String> {
+        if let Some(layer) = self.kl.iter().rposition(|v| !v.is_finite()) {
+            return Some(format!("the KL of layer {}", layer + 1));
+        }
+        if !self.log_likelihood.is_finite() {
+            return Some("the likelihood".into());
+        }
+        if !self.loss.is_finite() {
+            return Some("the loss".into());
+        }
+        (!self.grad_norm.is_finite()).then(|| "the gradient".into())
+    }
+}
+
+/// Forward, backward, clipping, update, average.
+pub struct Step {
+    program: Program,
+    batch: usize,
+}
+
+/// What changes from step to step, besides the images.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInput {
+    pub seed: u64,
+    /// Steps made so far.
+    pub step: u64,
+    pub lr: f64,
+    pub tau: f64,
+    /// How often the KL counts; read only where the configuration has a warm-up of it.
+    pub kl_weight: f64,
+}
+
+/// The same, as the program reads it.
+struct Words {
+    counter: [u32; 4],
+    lr: [f32; 1],
+    t: [f32; 1],
+    tau: [f32; 1],
+    kl_weight: [f32; 1],
+}
+
+impl Words {
+    fn new(input: &StepInput) -> Self {
+        Words {
+            counter: counter(input.seed, input.step),
+            lr: [input.lr as f32],
+            t: [(input.step + 1) as f32],
+            tau: [input.tau as f32],
+            kl_weight: [input.kl_weight as f32],
+        }
+    }
+
+    fn named(&self) -> Vec<(&str, Data<'_>)> {
+        vec![
+            ("counter", Data::U32(&self.counter)),
+            ("lr", Data::F32(&self.lr)),
+            ("t", Data::F32(&self.t)),
+            ("tau", Data::F32(&self.tau)),
+            ("noise_scale", one()),
+            ("kl_weight", Data::F32(&self.kl_weight)),
+        ]
+    }
+}
+
+/// In the order they are compiled in, which [`Step::outcome`] relies on.
+const OUTPUTS: [&str; 4] = ["loss", "log_likelihood", "norm", "kl"];
+
+impl Step {
+    pub fn new(device: &Device, model: &Model, train: &TrainConfig) -> Result<Self> {
+        let graph = Graph::new();
+        let elbo = Hierarchy::new(&graph, &model.config, train.batch).training_elbo();
+        let loss = match train.kl_warmup {
+            0 => elbo.loss(&model.config),
+            _ => elbo.weighted_loss(&model.config, graph.scalar_input("kl_weight")),
+        };
+        let optimiser = Optimiser {
+            rule: match train.optimiser {
+                Rule::AdaMax => UpdateRule::AdaMax,
+                Rule::Adam => UpdateRule::Adam,
+            },
+            beta1: train.beta1 as f32,
+            beta2: train.beta2 as f32,
+            epsilon: train.epsilon as f32,
+            clip: train.clip as f32,
+            ema: train.ema as f32,
+        };
+        let norm = optimiser.draw(loss);
+        let kl: Vec<Var<'_>> = elbo.kl.iter().map(|kl| kl.sum().reshape(&[1])).collect();
+        let values = [loss, elbo.log_likelihood.sum(), norm, graph.concat(&kl, 0)];
+        let outputs: Vec<(&str, Var<'_>)> = OUTPUTS.into_iter().zip(values).collect();
+        Ok(Step {
+            program: Program::new(device, &graph, &model.layout, &outputs)?,
+            batch: train.batch,
+        })
+    }
+
+    pub fn plan(&self) -> &Plan {
+        self.program.plan()
+    }
+
+    /// Bytes a step works in, on its device.
+    pub fn bytes(&self) -> usize {
+        self.program.bytes()
+    }
+
+    /// Makes one step on the vectors of `store`.
+    pub fn run(
+        &mut self,
+        store: &mut Store,
+        images: &[u8],
+        input: &StepInput,
+    ) -> Result<StepOutcome> {
+        let words = Words::new(input);
+        let mut inputs = words.named();
+        inputs.push(("images", Data::U8(images)));
+        self.program.run(store, &inputs)?;
+        let mut values = Vec::new();
+        for name in OUTPUTS {
+            values.extend_from_slice(&self.program.output(name)?);
+        }
+        Ok(self.outcome(&values))
+    }
+
+    /// Makes one step for each input, in order, on the images that `batches` has for it.
+    pub fn burst(
+        &mut self,
+        store: &mut Store,
+        batches: &mut Batches<'_>,
+        inputs: &[StepInput],
+    ) -> Result<Vec<StepOutcome>> {
+        if batches.bank().is_none() {
+            return inputs
+                .iter()
+                .map(|input| self.run(store, batches.at(input.step), input))
+                .collect();
+        }
+        let rows: Vec<Vec<u32>> = inputs.iter().map(|i| batches.rows(i.step)).collect();
+        let words: Vec<Words> = inputs.iter().map(Words::new).collect();
+        let named: Vec<_> = words.iter().map(Words::named).collect();
+        let frames: Vec<Frame<'_>> = named
+            .iter()
+            .zip(&rows)
+            .map(|(inputs, rows)| Frame {
+                inputs,
+                rows,
+                gathered: "images",
+            })
+            .collect();
+        let bank = batches.bank().expect("looked for above");
+        let found = self.program.replay(store, bank, &frames)?;
+        Ok(found.iter().map(|values| self.outcome(values)).collect())
+    }
+
+    /// Where the time of a step goes. The steps it takes are real ones: they change `store`.
+    pub fn profile(
+        &mut self,
+        store: &mut Store,
+        images: &[u8],
+        input: &StepInput,
+        repeats: usize,
+    ) -> Result<Vec<Timed>> {
+        let words = Words::new(input);
+        let mut inputs = words.named();
+        inputs.push(("images", Data::U8(images)));
+        Ok(self.program.profile(store, &inputs, repeats)?)
+    }
+
+    /// All outputs, one after another.
+    fn outcome(&self, values: &[f32]) -> StepOutcome {
+        let per_image = |sum: f32| sum as f64 / self.batch as f64;
+        let (scalars, kl) = values.split_at(OUTPUTS.len() - 1);
+        StepOutcome {
+            loss: scalars[0] as f64,
+            log_likelihood: per_image(scalars[1]),
+            kl: kl.iter().map(|&v| per_image(v)).collect(),
+            grad_norm: scalars[2] as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::data::{Split, open_for};
+
+    #[test]
+    fn a_burst_from_the_device_makes_the_same_steps_as_one_by_one() {
+        let config = Config::preset("tiny-swatches").unwrap();
+        let (device, data) = (Device::Cpu, open_for(&config).unwrap());
+        let model = Model::new(&config.model);
+        let inputs: Vec<StepInput> = (0..5)
+            .map(|step| StepInput {
+                seed: 3,
+                step,
+                lr: 1e-3 * (step + 1) as f64,
+                tau: 0.5,
+                kl_weight: 1.0,
+            })
+            .collect();
+        let made = |banked: bool| {
+            let mut batches = Batches::new(data.as_ref(), 3, config.train.batch, true);
+            if banked {
+                batches.put_on(&device).unwrap();
+            }
+            assert_eq!(batches.bank().is_some(), banked);
+            let mut store = model.initial(&device, 3, batches.at(0)).unwrap();
+            let mut step = Step::new(&device, &model, &config.train).unwrap();
+            let outcomes = step.burst(&mut store, &mut batches, &inputs).unwrap();
+            (outcomes, store.get("theta").to_vec())
+        };
+        let (one_by_one, replayed) = (made(false), made(true));
+        assert_eq!(one_by_one.0.len(), 5);
+        assert!(one_by_one.0[4].loss < one_by_one.0[0].loss);
+        assert!(data.len(Split::Train) > 5 * config.train.batch);
+        assert_eq!(one_by_one, replayed);
+    }
+}

@@ -1,0 +1,132 @@
+//! What goes into a program and what outlives its runs.
+//!
+//! Vectors live on the host. A device of its own keeps a second copy beside them and works on that; the host's is
+//! then behind until [`Store::fetch`] is asked for, so that training never waits for a copy nobody reads.
+
+use super::cuda::program::Resident;
+use crate::compile::Named;
+use crate::graph::DType;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+/// Flat f32 vectors that outlive a run, by name: parameters, moments, averages.
+#[derive(Default)]
+pub struct Store {
+    pub(crate) vectors: BTreeMap<String, Vec<f32>>,
+    /// The copy on a CUDA device, once a program there has run on this store.
+    pub(crate) resident: Option<Resident>,
+}
+
+impl Store {
+    pub fn with(name: &str, vector: Vec<f32>) -> Self {
+        let mut store = Self::default();
+        store.insert(name, vector);
+        store
+    }
+
+    /// Adds or replaces a vector, on every device.
+    pub fn insert(&mut self, name: &str, vector: Vec<f32>) {
+        if let Some(resident) = &mut self.resident {
+            resident.forget(name);
+        }
+        self.vectors.insert(name.into(), vector);
+    }
+
+    /// The host's copy of a vector that is known to be there; after runs on another device, [`fetch`](Self::fetch)
+    /// comes first.
+    pub fn get(&self, name: &str) -> &[f32] {
+        self.vectors.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Brings what a device has changed back to the host. Nothing to do on the CPU.
+    pub fn fetch(&mut self) -> Result<()> {
+        match &mut self.resident {
+            Some(resident) => resident.fetch(&mut self.vectors),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes `name` a copy of the vector `from` of another store, where that vector is newest: on its device.
+    pub fn copy_from(&mut self, name: &str, other: &Store, from: &str) -> Result<()> {
+        let Some(source) = other.vectors.get(from) else {
+            return Err(Error::new(format!(
+                "the store has no vector {from} to copy"
+            )));
+        };
+        match &other.resident {
+            None => {
+                let mut vector = self.vectors.remove(name).unwrap_or_default();
+                vector.clone_from(source);
+                self.insert(name, vector);
+                Ok(())
+            }
+            Some(resident) => {
+                // The host's is a placeholder of the right length; the values are on the device.
+                let vector = self.vectors.entry(name.into()).or_default();
+                vector.resize(source.len(), 0.0);
+                resident.copy_to(from, &mut self.resident, name)
+            }
+        }
+    }
+}
+
+/// An input of one run.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    F32(&'a [f32]),
+    U32(&'a [u32]),
+    U8(&'a [u8]),
+}
+
+impl Data<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Data::F32(v) => v.len(),
+            Data::U32(v) => v.len(),
+            Data::U8(v) => v.len(),
+        }
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        match self {
+            Data::F32(_) => DType::F32,
+            Data::U32(_) => DType::U32,
+            Data::U8(_) => DType::U8,
+        }
+    }
+
+    pub(crate) fn pointer(&self) -> *const u8 {
+        match self {
+            Data::F32(v) => v.as_ptr().cast(),
+            Data::U32(v) => v.as_ptr().cast(),
+            Data::U8(v) => v.as_ptr(),
+        }
+    }
+}
+
+/// The four words noise is addressed by, as the graph's `counter` input wants them.
+pub fn counter(seed: u64, step: u64) -> [u32; 4] {
+    [
+        seed as u32,
+        (seed >> 32) as u32,
+        step as u32,
+        (step >> 32) as u32,
+    ]
+}
+
+/// The input a plan wants, among those given, with its length and kind checked.
+pub(crate) fn find_input<'a>(want: &Named, inputs: &[(&str, Data<'a>)]) -> Result<Data<'a>> {
+    let name = &want.name;
+    let Some((_, data)) = inputs.iter().find(|(n, _)| n == name) else {
+        return Err(Error::new(format!("input {name} was not given")));
+    };
+    let len: usize = want.shape.iter().product();
+    if data.len() != len || data.dtype() != want.dtype {
+        let (have, dtype) = (data.len(), data.dtype());
+        let wanted = want.dtype;
+        return Err(Error::new(format!(
+            "input {name} has {have} {dtype:?} where {len} {wanted:?} are expected"
+        )));
+    }
+    Ok(*data)
+}
