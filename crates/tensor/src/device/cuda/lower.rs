@@ -1,6 +1,6 @@
 //! From a plan to what the device does: every kernel becomes a job of launches and library calls.
 
-use super::codegen::direct::Which;
+use super::dnn::Direction as Which;
 use super::codegen::{Draft, elementwise, movement, reduce};
 use super::launch::{Launch, Launches};
 use super::responsibility;
@@ -49,17 +49,6 @@ pub struct Job {
     pub actions: Vec<Action>,
     pub scratch: usize,
     pub counters: usize,
-    /// What is read and written, for telling which jobs depend on each other.
-    pub reads: Vec<Span>,
-    pub writes: Vec<Span>,
-}
-
-/// A range of bytes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
-    pub base: Base,
-    pub first: usize,
-    pub end: usize,
 }
 
 /// Memory lent to one job, from its start.
@@ -87,10 +76,7 @@ fn job(kernel: &Kernel, exact: bool) -> Option<Job> {
         actions: Vec::new(),
         scratch: 0,
         counters: 0,
-        reads: Vec::new(),
-        writes: Vec::new(),
     };
-    spans(kernel, &mut job);
     match kernel {
         Kernel::Batch(kernels) => job.batch(kernels, exact),
         _ => job.add(kernel, exact),
@@ -302,6 +288,3 @@ impl ConvGeometry {
         }
     }
 }
-
-/// The memory a kernel touches; from the places it names to the next it does not reach.
-fn spans(_kernel: &Kernel, _job: &mut Job) {}

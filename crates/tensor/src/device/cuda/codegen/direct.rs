@@ -2,21 +2,11 @@
 
 use super::Draft;
 use crate::compile::{ConvGeometry, Place};
+use crate::device::cuda::dnn::Direction as Which;
 use crate::op::Filter;
 use std::fmt::Write;
 
 const BLOCK: usize = 256;
-
-/// Which of the three products of a convolution is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Which {
-    /// y from x and w.
-    Forward,
-    /// dx from dy and w.
-    Data,
-    /// dw from x and dy.
-    Weight,
-}
 
 /// `a` and `b` are the two tensors the product reads, in the order above.
 pub fn conv(which: Which, g: &ConvGeometry, a: Place, b: Place, out: Place) -> Draft {

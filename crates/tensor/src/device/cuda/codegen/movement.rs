@@ -31,7 +31,7 @@ pub fn movement(movement: &Movement, from: Place, to: Place) -> Draft {
     let mut draft = Draft::new(BLOCK as u32);
     let (x, y) = (draft.pointer(from), draft.pointer(to));
     let both = [from, to];
-    let mut copy = |draft: &mut Draft, w: usize, source: &str, target: &str| {
+    let copy = |draft: &mut Draft, w: usize, source: &str, target: &str| {
         let _ = writeln!(
             draft.body,
             "    float v[{w}]; load<{w}>({x} + ({source}), v); store<{w}>({y} + ({target}), v);"
