@@ -1,6 +1,7 @@
 //! The command line, as typed.
 
-use clap::{ArgGroup, Args as Arguments, Parser, Subcommand, ValueEnum};
+use crate::device::Compute;
+use clap::{ArgGroup, Args as Arguments, Parser, Subcommand};
 use std::path::PathBuf;
 
 /// Hierarchical discrete VAEs with relaxed responsibilities: train, judge, sample, look.
@@ -38,11 +39,8 @@ pub enum Command {
         #[command(subcommand)]
         what: Bench,
     },
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub enum Device {
-    Cpu,
+    /// What this machine can compute with, and what is missing for a GPU
+    Doctor(Doctor),
 }
 
 #[derive(Arguments)]
@@ -70,9 +68,8 @@ pub struct Train {
     /// Run folder [default: runs/ and the preset's or file's name]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// What computes
-    #[arg(long, value_enum, default_value = "cpu")]
-    pub device: Device,
+    #[command(flatten)]
+    pub compute: Compute,
     /// Change a setting, e.g. train.lr=1e-3; may be given again and again
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -112,6 +109,8 @@ pub struct Eval {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub compute: Compute,
 }
 
 #[derive(Arguments)]
@@ -130,6 +129,8 @@ pub struct Sample {
     /// 1 samples the model as it is, less is sharper, 0 takes every layer's mode
     #[arg(long, default_value_t = 1.0, value_name = "T")]
     pub temperature: f32,
+    #[command(flatten)]
+    pub compute: Compute,
 }
 
 #[derive(Arguments)]
@@ -144,6 +145,8 @@ pub struct Reconstruct {
     /// How many test images, when no image is given
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub count: u32,
+    #[command(flatten)]
+    pub compute: Compute,
 }
 
 #[derive(Arguments)]
@@ -164,6 +167,13 @@ pub struct Presets {
     pub keys: bool,
 }
 
+#[derive(Arguments)]
+pub struct Doctor {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[derive(Subcommand)]
 pub enum Bench {
     /// The whole training step: forward, backward, clipping, update, average
@@ -172,9 +182,8 @@ pub enum Bench {
 
 #[derive(Arguments)]
 pub struct BenchStep {
-    /// What computes
-    #[arg(long, value_enum, default_value = "cpu")]
-    pub device: Device,
+    #[command(flatten)]
+    pub compute: Compute,
     /// Layers of latents, spread over maps of 16², 8², 4² and 2²
     #[arg(long, default_value_t = 8)]
     pub layers: usize,

@@ -1,6 +1,7 @@
 //! Each command: from arguments to library calls to lines.
 
 use crate::args;
+use crate::device::Compute;
 use crate::terminal::{Follow, bar, grouped, line, table, watch_for_interrupts};
 use rrvq::bench::StepBench;
 use rrvq::config::{self, Config};
@@ -47,7 +48,7 @@ pub fn demo(args: &args::Demo) -> Result<()> {
 }
 
 pub fn train(args: &args::Train) -> Result<()> {
-    let args::Device::Cpu = args.device;
+    on_cpu(&args.compute)?;
     let (mut config, out) = configuration(args)?;
     for assignment in &args.set {
         config.set(assignment)?;
@@ -138,6 +139,7 @@ fn name_of(path: &Path) -> String {
 }
 
 pub fn eval(args: &args::Eval) -> Result<()> {
+    on_cpu(&args.compute)?;
     let split: Split = args.split.parse()?;
     let run = Run::open(&args.run)?;
     let (mut config, model, mut store, step) = load_model(&run)?;
@@ -230,6 +232,7 @@ fn layer_table(config: &Config, record: &EvalRecord) {
 }
 
 pub fn sample(args: &args::Sample) -> Result<()> {
+    on_cpu(&args.compute)?;
     if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
         return Err(Error::new(format!(
             "--temperature {} is not a temperature; give 0 or more",
@@ -265,6 +268,7 @@ fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -> Re
 }
 
 pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
+    on_cpu(&args.compute)?;
     let (config, model, mut store, _) = load_model(&Run::open(&args.run)?)?;
     let (size, channels) = (config.model.size, config.model.image_channels);
     let originals: Vec<Picture> = if args.images.is_empty() {
@@ -373,7 +377,7 @@ pub fn presets(args: &args::Presets) -> Result<()> {
 }
 
 pub fn bench_step(args: &args::BenchStep) -> Result<()> {
-    let args::Device::Cpu = args.device;
+    on_cpu(&args.compute)?;
     let bench = StepBench {
         layers: args.layers,
         channels: args.channels,
@@ -434,4 +438,14 @@ fn peak_memory_mib() -> Option<f64> {
     let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
     let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib / 1024.0)
+}
+
+/// Programs run on the CPU alone so far.
+fn on_cpu(compute: &Compute) -> Result<()> {
+    match compute.open()? {
+        None => Ok(()),
+        Some(_) => Err(Error::new(
+            "--device cuda is not built into this version; use --device cpu",
+        )),
+    }
 }

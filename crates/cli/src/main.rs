@@ -2,6 +2,8 @@
 
 mod args;
 mod commands;
+mod device;
+mod doctor;
 mod terminal;
 
 use args::{Args, Bench, Command};
@@ -20,6 +22,7 @@ fn main() {
         Command::Bench {
             what: Bench::Step(step),
         } => commands::bench_step(step),
+        Command::Doctor(args) => doctor::doctor(args),
     });
     if let Err(error) = outcome {
         terminal::complain(error);

@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 9] = [
+const COMMANDS: [(&str, &[&str]); 10] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -13,6 +13,7 @@ const COMMANDS: [(&str, &[&str]); 9] = [
             "--data",
             "--out",
             "--device",
+            "--precision",
             "--set",
             "--steps",
             "--resume",
@@ -29,14 +30,34 @@ const COMMANDS: [(&str, &[&str]); 9] = [
             "--samples",
             "--images",
             "--data",
+            "--device",
+            "--precision",
             "--json",
         ],
     ),
     (
         "sample",
-        &["<RUN>", "--out", "--count", "--seed", "--temperature"],
+        &[
+            "<RUN>",
+            "--out",
+            "--count",
+            "--seed",
+            "--temperature",
+            "--device",
+            "--precision",
+        ],
     ),
-    ("reconstruct", &["<RUN>", "[IMAGES]...", "--out", "--count"]),
+    (
+        "reconstruct",
+        &[
+            "<RUN>",
+            "[IMAGES]...",
+            "--out",
+            "--count",
+            "--device",
+            "--precision",
+        ],
+    ),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),
     ("bench", &["step"]),
@@ -44,6 +65,7 @@ const COMMANDS: [(&str, &[&str]); 9] = [
         "bench step",
         &[
             "--device",
+            "--precision",
             "--layers",
             "--channels",
             "--embed",
@@ -53,6 +75,7 @@ const COMMANDS: [(&str, &[&str]); 9] = [
             "--json",
         ],
     ),
+    ("doctor", &["--json"]),
 ];
 
 #[test]
@@ -139,7 +162,15 @@ fn what_is_not_a_command_is_refused() {
         ),
         (
             vec!["train", "--preset", "a", "--device", "abacus"],
-            vec!["abacus", "cpu"],
+            vec!["abacus", "cpu, cuda, or cuda:N"],
+        ),
+        (
+            vec!["eval", "r", "--device", "cuda:first"],
+            vec!["cuda:first", "counted from 0"],
+        ),
+        (
+            vec!["bench", "step", "--precision", "f64"],
+            vec!["f64", "bf16", "f32"],
         ),
         (vec!["eval"], vec!["<RUN>"]),
         (vec!["eval", "r", "--samples", "0"], vec!["--samples", "0"]),

@@ -17,3 +17,4 @@ pub mod sample;
 pub mod train;
 
 pub use error::{Error, Result};
+pub use rrvq_tensor::device;

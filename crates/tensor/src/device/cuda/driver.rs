@@ -304,7 +304,7 @@ fn check(result: CUresult, what: &str) -> Result<()> {
 }
 
 /// Bytes in the unit a person would use.
-pub(crate) fn size(bytes: usize) -> String {
+pub fn size(bytes: usize) -> String {
     let bytes = bytes as f64;
     match bytes {
         b if b >= (1u64 << 30) as f64 => format!("{:.1} GiB", b / (1u64 << 30) as f64),

@@ -30,6 +30,35 @@ pub struct Found {
     pub refused: Vec<String>,
 }
 
+/// A library that is needed, found or not.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    pub title: &'static str,
+    pub library: Option<&'a Library>,
+    /// What brings it.
+    pub packages: &'static str,
+}
+
+impl Found {
+    /// All that is needed, in the order in which it is used.
+    pub fn parts(&self) -> [Part<'_>; 4] {
+        KINDS.map(|kind| Part {
+            title: kind.title(),
+            library: self.of(kind),
+            packages: kind.packages(),
+        })
+    }
+
+    fn of(&self, kind: Kind) -> Option<&Library> {
+        match kind {
+            Kind::Cuda => self.cuda.as_ref(),
+            Kind::Nvrtc => self.nvrtc.as_ref(),
+            Kind::CublasLt => self.cublaslt.as_ref(),
+            Kind::Cudnn => self.cudnn.as_ref(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
     pub path: PathBuf,
@@ -62,6 +91,8 @@ enum Kind {
     Cudnn,
 }
 
+const KINDS: [Kind; 4] = [Kind::Cuda, Kind::Nvrtc, Kind::CublasLt, Kind::Cudnn];
+
 impl Kind {
     /// The name between `lib` and `.so`.
     fn name(self) -> &'static str {
@@ -73,13 +104,23 @@ impl Kind {
         }
     }
 
-    /// What it is called and what brings it.
+    /// What people call it.
+    fn title(self) -> &'static str {
+        match self {
+            Kind::Cuda => "the NVIDIA driver",
+            Kind::Nvrtc => "NVRTC",
+            Kind::CublasLt => "cuBLASLt",
+            Kind::Cudnn => "cuDNN 9",
+        }
+    }
+
+    /// What brings it.
     fn packages(self) -> &'static str {
         match self {
-            Kind::Cuda => "the NVIDIA driver (Debian and Ubuntu: nvidia-driver)",
-            Kind::Nvrtc => "NVRTC (pip: nvidia-cuda-nvrtc; Debian and Ubuntu: cuda-nvrtc-13-0)",
-            Kind::CublasLt => "cuBLASLt (pip: nvidia-cublas; Debian and Ubuntu: libcublas-13-0)",
-            Kind::Cudnn => "cuDNN 9 (pip: nvidia-cudnn-cu13; Debian and Ubuntu: libcudnn9-cuda-13)",
+            Kind::Cuda => "Debian and Ubuntu: nvidia-driver",
+            Kind::Nvrtc => "pip: nvidia-cuda-nvrtc; Debian and Ubuntu: cuda-nvrtc-13-0",
+            Kind::CublasLt => "pip: nvidia-cublas; Debian and Ubuntu: libcublas-13-0",
+            Kind::Cudnn => "pip: nvidia-cudnn-cu13; Debian and Ubuntu: libcudnn9-cuda-13",
         }
     }
 
@@ -159,20 +200,21 @@ type Search = Result<Library, Vec<String>>;
 pub fn find() -> &'static Found {
     static FOUND: OnceLock<Found> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let mut found = Found::default();
-        for kind in [Kind::Cuda, Kind::Nvrtc, Kind::CublasLt, Kind::Cudnn] {
-            let place = match kind {
-                Kind::Cuda => &mut found.cuda,
-                Kind::Nvrtc => &mut found.nvrtc,
-                Kind::CublasLt => &mut found.cublaslt,
-                Kind::Cudnn => &mut found.cudnn,
-            };
-            match search(kind) {
-                Ok(library) => *place = Some(library.clone()),
-                Err(reasons) => found.refused.extend(reasons.iter().cloned()),
+        let mut refused = folders::named_in_vain();
+        let [cuda, nvrtc, cublaslt, cudnn] = KINDS.map(|kind| match search(kind) {
+            Ok(library) => Some(library.clone()),
+            Err(reasons) => {
+                refused.extend(reasons.iter().cloned());
+                None
             }
+        });
+        Found {
+            cuda,
+            nvrtc,
+            cudnn,
+            cublaslt,
+            refused,
         }
-        found
     })
 }
 
@@ -207,16 +249,9 @@ fn need(kind: Kind) -> crate::Result<&'static Library> {
 
 /// What is missing or does not fit, as one sentence with what to do; `None` when CUDA can be used.
 pub fn missing_sentence(found: &Found) -> Option<String> {
-    let parts = [
-        (Kind::Cuda, &found.cuda),
-        (Kind::Nvrtc, &found.nvrtc),
-        (Kind::CublasLt, &found.cublaslt),
-        (Kind::Cudnn, &found.cudnn),
-    ];
-    let absent: Vec<Kind> = parts
-        .iter()
-        .filter(|(_, library)| library.is_none())
-        .map(|(kind, _)| *kind)
+    let absent: Vec<Kind> = KINDS
+        .into_iter()
+        .filter(|kind| found.of(*kind).is_none())
         .collect();
     if !absent.is_empty() {
         return Some(absent_sentence(&absent));
@@ -246,7 +281,8 @@ fn too_old(driver: &Library) -> Option<String> {
 }
 
 fn absent_sentence(absent: &[Kind]) -> String {
-    let names: Vec<&str> = absent.iter().map(|kind| kind.packages()).collect();
+    let named = |kind: &Kind| format!("{} ({})", kind.title(), kind.packages());
+    let names: Vec<String> = absent.iter().map(named).collect();
     let missing = match absent.len() {
         1 => "which was not found; install it",
         _ => "which were not found; install them",
@@ -260,10 +296,10 @@ fn absent_sentence(absent: &[Kind]) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-fn listed(names: &[&str]) -> String {
+fn listed(names: &[String]) -> String {
     match names {
         [] => String::new(),
-        [one] => one.to_string(),
+        [one] => one.clone(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
 }

@@ -25,3 +25,4 @@ pub mod program;
 pub mod resident;
 pub mod responsibility;
 pub mod tools;
+pub mod trial;

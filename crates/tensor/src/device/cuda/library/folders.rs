@@ -28,6 +28,20 @@ pub fn of_this_machine() -> Vec<PathBuf> {
     })
 }
 
+/// What RRVQ_CUDA_LIBS names and is not there.
+pub fn named_in_vain() -> Vec<String> {
+    let value = std::env::var_os("RRVQ_CUDA_LIBS").unwrap_or_default();
+    std::env::split_paths(&value)
+        .filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+        .map(|folder| {
+            format!(
+                "RRVQ_CUDA_LIBS names {}, which is not a folder",
+                folder.display()
+            )
+        })
+        .collect()
+}
+
 /// Files in `folder` that are one of `starts` with nothing or a version behind it.
 pub fn named(folder: &Path, starts: &[&str]) -> Vec<PathBuf> {
     let fits = |name: &str| {
