@@ -178,6 +178,10 @@ pub struct Doctor {
 pub enum Bench {
     /// The whole training step: forward, backward, clipping, update, average
     Step(BenchStep),
+    /// Evaluation: forward only, hard samples
+    Eval(BenchStep),
+    /// Where the time of a training step goes, by kind of kernel
+    Profile(BenchStep),
 }
 
 #[derive(Arguments)]
@@ -196,10 +200,10 @@ pub struct BenchStep {
     /// Codes in a codebook
     #[arg(long, default_value_t = 256)]
     pub codes: usize,
-    /// Images a step
+    /// Images a step or batch
     #[arg(long, default_value_t = 32)]
     pub batch: usize,
-    /// Steps to measure
+    /// Steps or batches to measure
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub steps: u32,
     /// Print one JSON object

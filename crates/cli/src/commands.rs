@@ -1,11 +1,11 @@
 //! Each command: from arguments to library calls to lines.
 
 use crate::args;
-use crate::device::Compute;
+use crate::device::{Compute, Format};
 use crate::terminal::{Follow, bar, grouped, line, table, watch_for_interrupts};
-use rrvq::bench::StepBench;
 use rrvq::config::{self, Config};
 use rrvq::data::{self, Split};
+use rrvq::device::{Device, Precision};
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
 use rrvq::picture::{Picture, comfortable_scale, grid};
 use rrvq::run::{Existing, Run};
@@ -16,8 +16,10 @@ use rrvq::{Error, Result, demo as demonstration, sample as pictures};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Images a batch of evaluation, unless the run trained with fewer.
+/// Images a batch of evaluation on the CPU, unless the run trained with fewer.
 const EVAL_BATCH: usize = 64;
+/// The same on a GPU, which needs more of them to be busy.
+const EVAL_BATCH_GPU: usize = 256;
 
 pub fn demo(args: &args::Demo) -> Result<()> {
     watch_for_interrupts()?;
@@ -48,7 +50,7 @@ pub fn demo(args: &args::Demo) -> Result<()> {
 }
 
 pub fn train(args: &args::Train) -> Result<()> {
-    on_cpu(&args.compute)?;
+    let device = device(&args.compute)?;
     let (mut config, out) = configuration(args)?;
     for assignment in &args.set {
         config.set(assignment)?;
@@ -73,6 +75,7 @@ pub fn train(args: &args::Train) -> Result<()> {
         out: out.clone(),
         existing,
         tensorboard: args.tensorboard,
+        device,
     };
     let mut follow = Follow::new(&name_of(&out));
     let finished = rrvq::train::train(&job, &mut follow)?;
@@ -139,7 +142,7 @@ fn name_of(path: &Path) -> String {
 }
 
 pub fn eval(args: &args::Eval) -> Result<()> {
-    on_cpu(&args.compute)?;
+    let device = device(&args.compute)?;
     let split: Split = args.split.parse()?;
     let run = Run::open(&args.run)?;
     let (mut config, model, mut store, step) = load_model(&run)?;
@@ -151,7 +154,10 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         split,
         images: args.images,
     };
-    let batch = config.train.batch.min(EVAL_BATCH);
+    let batch = match &device {
+        Device::Cpu => config.train.batch.min(EVAL_BATCH),
+        Device::Cuda(..) => EVAL_BATCH_GPU,
+    };
     let total = data.len(split);
     let progress = bar(
         "evaluating",
@@ -161,15 +167,15 @@ pub fn eval(args: &args::Eval) -> Result<()> {
             total.min(args.images)
         },
     );
-    let mut evaluator = Evaluator::new(&model, batch)?;
-    let mut record = evaluator.evaluate_watched(&mut store, data.as_ref(), extent, |n| {
-        progress.set_position(n as u64)
-    })?;
+    let mut evaluator = Evaluator::new(&device, &model, data.as_ref(), batch)?;
+    let mut record =
+        evaluator.evaluate_watched(&mut store, extent, |n| progress.set_position(n as u64))?;
     progress.finish_and_clear();
     record.step = step as usize;
     let bound = match args.samples {
         1 => None,
         k => Some(importance_bound(
+            &device,
             &model,
             &mut store,
             data.as_ref(),
@@ -232,7 +238,7 @@ fn layer_table(config: &Config, record: &EvalRecord) {
 }
 
 pub fn sample(args: &args::Sample) -> Result<()> {
-    on_cpu(&args.compute)?;
+    let device = device(&args.compute)?;
     if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
         return Err(Error::new(format!(
             "--temperature {} is not a temperature; give 0 or more",
@@ -241,6 +247,7 @@ pub fn sample(args: &args::Sample) -> Result<()> {
     }
     let (config, model, mut store, _) = load_model(&Run::open(&args.run)?)?;
     let drawn = pictures::samples(
+        &device,
         &model,
         &mut store,
         args.count as usize,
@@ -268,7 +275,7 @@ fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -> Re
 }
 
 pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
-    on_cpu(&args.compute)?;
+    let device = device(&args.compute)?;
     let (config, model, mut store, _) = load_model(&Run::open(&args.run)?)?;
     let (size, channels) = (config.model.size, config.model.image_channels);
     let originals: Vec<Picture> = if args.images.is_empty() {
@@ -286,7 +293,7 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
             .map(|path| Picture::load(path, size, channels))
             .collect::<Result<_>>()?
     };
-    let found = pictures::reconstructions(&model, &mut store, &originals)?;
+    let found = pictures::reconstructions(&device, &model, &mut store, &originals)?;
     let columns = columns(originals.len() * 2).min(originals.len()).max(1);
     let blank = Picture::new([size, size, channels], vec![255; size * size * channels])?;
     let mut sheet = Vec::new();
@@ -376,76 +383,11 @@ pub fn presets(args: &args::Presets) -> Result<()> {
     Ok(())
 }
 
-pub fn bench_step(args: &args::BenchStep) -> Result<()> {
-    on_cpu(&args.compute)?;
-    let bench = StepBench {
-        layers: args.layers,
-        channels: args.channels,
-        embed: args.embed,
-        codes: args.codes,
-        batch: args.batch,
-        steps: args.steps as usize,
-    };
-    let report = bench.run()?;
-    let gflops = report.flops / report.ms_per_step / 1e6;
-    let peak = peak_memory_mib();
-    if args.json {
-        let kinds: serde_json::Map<_, _> = report
-            .by_kind
-            .iter()
-            .map(|(k, ms)| (k.clone(), json!(ms)))
-            .collect();
-        let out = json!({
-            "device": "cpu", "layers": args.layers, "channels": args.channels, "embed": args.embed,
-            "codes": args.codes, "batch": args.batch, "threads": rayon::current_num_threads(),
-            "ms_per_step": report.ms_per_step, "images_per_second": report.images_per_second,
-            "first_step_seconds": report.first_step_seconds, "parameters": report.parameters,
-            "arena_mib": report.arena_bytes as f64 / (1 << 20) as f64, "peak_memory_mib": peak,
-            "kernels": report.kernels, "gflops": gflops, "loss": report.loss, "ms_by_kind": kinds,
-        });
-        line(out.to_string());
-        return Ok(());
-    }
-    line(format!(
-        "{:.1} ms/step, {:.1} images/s, {gflops:.0} GFLOP/s, first step after {:.1} s",
-        report.ms_per_step, report.images_per_second, report.first_step_seconds
-    ));
-    line(format!(
-        "{} parameters, {} kernels, {:.0} MiB planned{}",
-        grouped(report.parameters),
-        report.kernels,
-        report.arena_bytes as f64 / (1 << 20) as f64,
-        peak.map_or(String::new(), |p| format!(", {p:.0} MiB at most in memory"))
-    ));
-    let total: f64 = report.by_kind.iter().map(|k| k.1).sum();
-    let row = |(kind, ms): &(String, f64)| {
-        vec![
-            kind.clone(),
-            format!("{ms:.2}"),
-            format!("{:.1}", 100.0 * ms / total),
-        ]
-    };
-    table(
-        &["kernels", "ms", "%"],
-        &report.by_kind.iter().map(row).collect::<Vec<_>>(),
-    );
-    Ok(())
-}
-
-/// The most memory this process has held, where the system tells.
-fn peak_memory_mib() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib / 1024.0)
-}
-
-/// Programs run on the CPU alone so far.
-fn on_cpu(compute: &Compute) -> Result<()> {
-    match compute.open()? {
-        None => Ok(()),
-        Some(_) => Err(Error::new(
-            "--device cuda is not built into this version; use --device cpu",
-        )),
-    }
+/// What was asked for, ready to compute.
+pub fn device(compute: &Compute) -> Result<Device> {
+    Ok(match compute.open()? {
+        None => Device::Cpu,
+        Some((gpu, Format::F32)) => Device::Cuda(gpu, Precision::F32),
+        Some((gpu, Format::Bf16)) => Device::Cuda(gpu, Precision::Bf16),
+    })
 }

@@ -1,15 +1,18 @@
 //! The program `rrvq`: arguments, progress, printing. What it does is in the library.
 
 mod args;
+mod bench;
 mod commands;
 mod device;
 mod doctor;
 mod terminal;
 
-use args::{Args, Bench, Command};
+use args::{Args, Command};
 use clap::Parser;
+use std::time::Instant;
 
 fn main() {
+    let begun = Instant::now();
     let args = Args::parse();
     let outcome = set_threads(args.threads.into()).and_then(|()| match &args.command {
         Command::Demo(demo) => commands::demo(demo),
@@ -19,9 +22,7 @@ fn main() {
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
         Command::Info(info) => commands::info(info),
         Command::Presets(presets) => commands::presets(presets),
-        Command::Bench {
-            what: Bench::Step(step),
-        } => commands::bench_step(step),
+        Command::Bench { what } => bench::bench(what, begun),
         Command::Doctor(args) => doctor::doctor(args),
     });
     if let Err(error) = outcome {
