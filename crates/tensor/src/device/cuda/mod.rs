@@ -7,4 +7,5 @@
 //! Plan ─► launches (sources, grids, arguments) ─► NVRTC ─► one CUDA graph ─► replay, replay, replay …
 //! ```
 
+pub mod dnn;
 pub mod launch;
