@@ -37,8 +37,6 @@ pub struct Launch {
     /// Bytes of dynamic shared memory.
     pub shared: u32,
     pub args: Vec<Arg>,
-    /// Of a launch for many kernels of one form: the addresses of each, in a table that is the only argument.
-    pub table: Vec<Vec<Arg>>,
 }
 
 /// The launches of one kernel of a plan, in order, and the memory they need.

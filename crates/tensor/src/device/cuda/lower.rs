@@ -1,8 +1,8 @@
 //! From a plan to what the device does: every kernel becomes a job of launches and library calls.
 
 use super::dnn::Direction as Which;
-use super::codegen::{Draft, elementwise, movement, reduce};
-use super::launch::{Launch, Launches};
+use super::codegen::{Draft, direct, elementwise, movement, reduce};
+use super::launch::{Arg, Function, Launch, Launches};
 use super::responsibility;
 use crate::compile::{Base, Chain, ConvGeometry, Kernel, Place, Plan};
 use crate::device::cost;
@@ -12,6 +12,8 @@ use crate::graph::DType;
 #[derive(Clone, Debug)]
 pub enum Action {
     Launch(Launch),
+    /// A launch for many kernels of one form, and the table of their addresses.
+    Shared(Launch, Vec<Arg>),
     Conv(Conv),
     Product(Product),
 }
@@ -116,11 +118,13 @@ impl Job {
             }
         }
         for form in forms {
-            let launch = match &form[..] {
-                [one] => one.alone(),
-                many => Draft::together(many),
-            };
-            self.actions.push(Action::Launch(launch));
+            self.actions.push(match &form[..] {
+                [one] => Action::Launch(one.alone()),
+                many => {
+                    let (launch, table) = Draft::together(many);
+                    Action::Shared(launch, table)
+                }
+            });
         }
         self.scratch = self.scratch.max(scratch);
         self.counters = self.counters.max(counters);
@@ -287,4 +291,23 @@ impl ConvGeometry {
             Which::Weight => self.kh * self.kw * self.ci * self.co,
         }
     }
+}
+
+/// Every function the jobs launch, including what finishes a convolution that cuDNN does not finish itself.
+pub fn functions(jobs: &[Job]) -> Vec<Function> {
+    let mut list = Vec::new();
+    for action in jobs.iter().flat_map(|job| &job.actions) {
+        match action {
+            Action::Launch(launch) | Action::Shared(launch, _) => list.push(launch.function.clone()),
+            Action::Product(_) => {}
+            Action::Conv(c) => {
+                let direct = direct::conv(c.which, &c.geometry, c.a, c.b, c.out);
+                list.push(direct.alone().function);
+                if let Some(chain) = &c.chain {
+                    list.push(elementwise::map(chain, Some(c.out)).alone().function);
+                }
+            }
+        }
+    }
+    list
 }

@@ -5,7 +5,7 @@
 //! (counters, rates, the numbers of the images) is uploaded for many steps at once, a first kernel picks the
 //! step's share and gathers its images from a [`Bank`], a last one notes the results and moves on.
 
-use super::codegen::{Draft, PRELUDE, movement};
+use super::codegen::{Draft, movement, sources};
 use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Kernel, Module};
 use super::feed::{self, Feed};
 use super::launch::{Arg, Function, Launch};
@@ -72,9 +72,10 @@ enum Step {
     Launch {
         kernel: Kernel,
         launch: Launch,
-        /// Where its counters and its table lie among all.
+        /// Where its counters lie among all.
         counters: usize,
-        table: usize,
+        /// The addresses of a shared launch, and where they lie among all tables.
+        table: Option<(Vec<Arg>, usize)>,
     },
     Conv {
         plan: Arc<dnn::Plan>,
@@ -304,22 +305,18 @@ impl Program {
     fn upload_tables(&self, states: &[u64]) -> Result<()> {
         for step in self.jobs.iter().flat_map(|job| &job.steps) {
             let Step::Launch {
-                launch,
                 counters,
-                table,
+                table: Some((table, at)),
                 ..
             } = step
             else {
                 continue;
             };
-            if launch.table.is_empty() {
-                continue;
-            }
-            let addresses = launch.table.iter().flatten();
-            let bytes: Vec<u8> = addresses
+            let bytes: Vec<u8> = table
+                .iter()
                 .flat_map(|&arg| self.argument(arg, states, *counters).to_le_bytes())
                 .collect();
-            self.memory.upload_at(self.map.tables + table, &bytes)?;
+            self.memory.upload_at(self.map.tables + at, &bytes)?;
         }
         Ok(())
     }
@@ -333,14 +330,11 @@ impl Program {
                     counters,
                     table,
                 } => {
-                    let args: Vec<u64> = match launch.table.is_empty() {
-                        true => launch
-                            .args
-                            .iter()
-                            .map(|&arg| self.argument(arg, states, *counters))
-                            .collect(),
-                        false => {
-                            vec![self.memory.address() + (self.map.tables + table) as u64]
+                    let own = launch.args.iter();
+                    let args: Vec<u64> = match table {
+                        None => own.map(|&arg| self.argument(arg, states, *counters)).collect(),
+                        Some((_, at)) => {
+                            vec![self.memory.address() + (self.map.tables + at) as u64]
                         }
                     };
                     kernel.launch(stream, launch.grid, launch.block, launch.shared, &args)?;
@@ -353,14 +347,10 @@ impl Program {
                 } => self.convolve(plan, conv, *out, *fused, stream, states)?,
                 Step::Product(p) => {
                     let at = |place| self.address(place, states);
-                    let [m, k, n] = p.size;
-                    self.tools.blas()?.matmul(
-                        [m, k, n],
-                        p.turned,
-                        [at(p.a), at(p.b), at(p.out)],
-                        self.memory.address() + self.map.workspace as u64,
-                        stream,
-                    )?;
+                    let ([m, k, n], [ta, tb]) = (p.size, p.turned);
+                    let product = super::blas::Product { m, k, n, ta, tb };
+                    let blas = self.tools.blas()?;
+                    blas.matmul(product, at(p.a), at(p.b), at(p.out), stream)?;
                 }
             }
         }
@@ -525,11 +515,11 @@ fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
         let mut steps = Vec::new();
         for action in &job.actions {
             match action {
-                Action::Launch(launch) => steps.push(Loose::Launch(launch.clone())),
-                Action::Product(p) => {
-                    sizes.workspace = sizes.workspace.max(super::blas::WORKSPACE);
-                    steps.push(Loose::Ready(Step::Product(p.clone())));
+                Action::Launch(launch) => steps.push(Loose::Launch(launch.clone(), None)),
+                Action::Shared(launch, table) => {
+                    steps.push(Loose::Launch(launch.clone(), Some(table.clone())));
                 }
+                Action::Product(p) => steps.push(Loose::Ready(Step::Product(p.clone()))),
                 Action::Conv(conv) => {
                     let choice = chosen.next().expect("an answer for every convolution");
                     finish(conv, choice, &mut steps, &mut sizes);
@@ -541,7 +531,7 @@ fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
     let launches = loose.iter().flat_map(|(_, steps)| steps);
     let functions: Vec<&Function> = launches
         .filter_map(|step| match step {
-            Loose::Launch(launch) => Some(&launch.function),
+            Loose::Launch(launch, _) => Some(&launch.function),
             Loose::Ready(_) => None,
         })
         .collect();
@@ -553,12 +543,14 @@ fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
             sizes.counters += job.counters.next_multiple_of(ALIGN);
             let steps = steps.into_iter().map(|step| match step {
                 Loose::Ready(step) => step,
-                Loose::Launch(launch) => {
-                    let table = sizes.tables;
-                    let slots: usize = launch.table.iter().map(Vec::len).sum();
-                    sizes.tables += (slots * 8).next_multiple_of(ALIGN);
+                Loose::Launch(launch, table) => {
+                    let table = table.map(|table| {
+                        let at = sizes.tables;
+                        sizes.tables += (table.len() * 8).next_multiple_of(ALIGN);
+                        (table, at)
+                    });
                     Step::Launch {
-                        kernel: kernels[&launch.function.name].clone(),
+                        kernel: kernels[&launch.function].clone(),
                         launch,
                         counters,
                         table,
@@ -578,14 +570,14 @@ fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
 
 /// A step whose function is not compiled yet.
 enum Loose {
-    Launch(Launch),
+    Launch(Launch, Option<Vec<Arg>>),
     Ready(Step),
 }
 
 /// The steps of a convolution once its engine is known.
 fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, sizes: &mut Sizes) {
     let mut launch = |draft: Draft| {
-        steps.push(Loose::Launch(draft.alone()));
+        steps.push(Loose::Launch(draft.alone(), None));
     };
     let scratch_for = |dtype: DType| conv.geometry.outputs(conv.which) * dtype.bytes();
     let (plan, out, fused) = match choice {
@@ -614,7 +606,7 @@ fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, sizes: &mut Sizes
         out,
         fused,
     }));
-    let mut launch = |draft: Draft| steps.push(Loose::Launch(draft.alone()));
+    let mut launch = |draft: Draft| steps.push(Loose::Launch(draft.alone(), None));
     if fused {
         return;
     }
@@ -631,49 +623,16 @@ fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, sizes: &mut Sizes
     }
 }
 
-/// Functions that share the prelude are compiled many in one source.
-fn load(tools: &Tools, functions: &[&Function]) -> Result<HashMap<String, Kernel>> {
-    let mut generated: Vec<&Function> = Vec::new();
-    let mut written: Vec<&Function> = Vec::new();
-    for &function in functions {
-        let list = match function.source.starts_with(PRELUDE) {
-            true => &mut generated,
-            false => &mut written,
-        };
-        if list.iter().all(|f| f.name != function.name || f.source != function.source) {
-            list.push(function);
-        }
-    }
-    generated.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut names: HashMap<&str, &str> = HashMap::new();
-    for function in generated.iter().chain(&written) {
-        let known = names.insert(&function.name, &function.source);
-        assert!(known.is_none(), "two kernels are called {}", function.name);
-    }
-    let mut sources: Vec<(String, Vec<&str>)> = Vec::new();
-    // A handful in one source spares the fixed cost of each; too many would leave cores idle.
-    let share = generated.len().div_ceil(16).clamp(1, 12);
-    for chunk in generated.chunks(share) {
-        let bodies = chunk.iter().map(|f| &f.source[PRELUDE.len()..]);
-        let source = PRELUDE.to_string() + &bodies.collect::<String>();
-        sources.push((source, chunk.iter().map(|f| f.name.as_str()).collect()));
-    }
-    let mut by_source: Vec<(&str, Vec<&str>)> = Vec::new();
-    for function in written {
-        match by_source.iter_mut().find(|(s, _)| *s == function.source) {
-            Some((_, names)) => names.push(&function.name),
-            None => by_source.push((&function.source, vec![&function.name])),
-        }
-    }
-    sources.extend(by_source.into_iter().map(|(s, names)| (s.to_string(), names)));
+fn load(tools: &Tools, functions: &[&Function]) -> Result<HashMap<Function, Kernel>> {
+    let sources = sources(functions);
     let texts: Vec<&str> = sources.iter().map(|(s, _)| s.as_str()).collect();
     let gpu = tools.gpu();
     let cubins = nvrtc::compile_all(&texts, &gpu.arch(), nvrtc::cache_dir().as_deref())?;
     let mut kernels = HashMap::new();
-    for (cubin, (_, names)) in cubins.iter().zip(&sources) {
+    for (cubin, (_, group)) in cubins.iter().zip(&sources) {
         let module = Module::load(gpu, cubin)?;
-        for name in names {
-            kernels.insert(name.to_string(), module.function(name)?);
+        for &function in group {
+            kernels.insert(function.clone(), module.function(&function.name)?);
         }
     }
     Ok(kernels)

@@ -11,6 +11,7 @@ pub mod reduce;
 use super::launch::{Arg, Function, Launch};
 use crate::compile::Place;
 use crate::graph::DType;
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Put in front of every generated function.
@@ -91,12 +92,11 @@ impl Draft {
             block: self.block,
             shared: 0,
             args: self.params.iter().map(|p| p.1).collect(),
-            table: Vec::new(),
         }
     }
 
-    /// One launch for kernels of one form; their scratch memory and counters lie one after another.
-    pub fn together(drafts: &[Draft]) -> Launch {
+    /// One launch for kernels of one form, and the addresses of each: a table that is its only argument.
+    pub fn together(drafts: &[Draft]) -> (Launch, Vec<Arg>) {
         let first = &drafts[0];
         let count = first.params.len();
         let pointers: String = first
@@ -107,18 +107,15 @@ impl Draft {
                 format!("    {c}* p{i} = ({c}*)table[blockIdx.z * {count} + {i}];\n")
             })
             .collect();
-        let table = drafts
-            .iter()
-            .map(|d| d.params.iter().map(|p| p.1).collect())
-            .collect();
-        Launch {
+        let table = drafts.iter().flat_map(|d| &d.params).map(|p| p.1).collect();
+        let launch = Launch {
             function: first.function("const u64* table", &pointers),
             grid: [first.grid[0], first.grid[1], drafts.len() as u32],
             block: first.block,
             shared: 0,
             args: Vec::new(),
-            table,
-        }
+        };
+        (launch, table)
     }
 
     /// Moves the draft's scratch memory and counters behind those of others.
@@ -143,4 +140,29 @@ impl Draft {
         );
         Function { name, source }
     }
+}
+
+/// Translation units for all functions, each once: those that share the prelude many in one.
+pub fn sources<'a>(functions: &[&'a Function]) -> Vec<(String, Vec<&'a Function>)> {
+    let different: HashSet<&Function> = functions.iter().copied().collect();
+    let (mut generated, mut written): (Vec<&Function>, Vec<&Function>) = different
+        .into_iter()
+        .partition(|function| function.source.starts_with(PRELUDE));
+    generated.sort_by(|a, b| a.name.cmp(&b.name));
+    written.sort_by(|a, b| a.source.cmp(&b.source));
+    let mut sources: Vec<(String, Vec<&Function>)> = Vec::new();
+    // A handful in one source spares the fixed cost of each; too many would leave cores idle.
+    let share = generated.len().div_ceil(16).clamp(1, 12);
+    for chunk in generated.chunks(share) {
+        let bodies = chunk.iter().map(|f| &f.source[PRELUDE.len()..]);
+        let source = PRELUDE.to_string() + &bodies.collect::<String>();
+        sources.push((source, chunk.to_vec()));
+    }
+    for function in written {
+        match sources.iter_mut().find(|(s, _)| *s == function.source) {
+            Some((_, group)) => group.push(function),
+            None => sources.push((function.source.clone(), vec![function])),
+        }
+    }
+    sources
 }
