@@ -137,6 +137,11 @@ impl Graph {
         Var { graph: self, id }
     }
 
+    /// Makes an assignment drawn by [`Graph::push`] part of every run.
+    pub(crate) fn note_assignment(&self, value: Var<'_>) {
+        self.inner.borrow_mut().assignments.push(value.id);
+    }
+
     pub(crate) fn var(&self, id: NodeId) -> Var<'_> {
         Var { graph: self, id }
     }
@@ -541,11 +546,11 @@ impl<'g> Var<'g> {
     /// Convolution of an NHWC map with a [kh, kw, in, out] kernel, zero padding (k − 1) / 2.
     pub fn conv(self, kernel: Var<'g>, stride: usize) -> Var<'g> {
         let pad = (kernel.dim(0) - 1) / 2;
-        self.conv_forth(kernel, Window { stride, pad })
+        self.conv_forth(kernel, Window::new(stride, pad))
     }
     /// Convolution without padding: only where the whole kernel lies on the map.
     pub fn conv_valid(self, kernel: Var<'g>, stride: usize) -> Var<'g> {
-        self.conv_forth(kernel, Window { stride, pad: 0 })
+        self.conv_forth(kernel, Window::new(stride, 0))
     }
     pub(crate) fn conv_forth(self, kernel: Var<'g>, window: Window) -> Var<'g> {
         self.graph.push(Op::Conv { window }, &[self, kernel])
@@ -560,7 +565,7 @@ impl<'g> Var<'g> {
         width: usize,
     ) -> Var<'g> {
         let pad = (kernel.dim(0) - 1) / 2;
-        self.conv_back(kernel, Window { stride, pad }, height, width)
+        self.conv_back(kernel, Window::new(stride, pad), height, width)
     }
     pub(crate) fn conv_back(
         self,
@@ -605,6 +610,10 @@ impl<'g> Var<'g> {
     /// [n, h, w, f · f · c] to [n, h · f, w · f, c].
     pub fn depth_to_space(self, factor: usize) -> Var<'g> {
         self.graph.push(Op::DepthToSpace { factor }, &[self])
+    }
+    /// A matrix with its rows as columns.
+    pub fn transpose(self) -> Var<'g> {
+        self.graph.push(Op::Transpose, &[self])
     }
 }
 

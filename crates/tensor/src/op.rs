@@ -49,11 +49,22 @@ pub enum ReduceOp {
     Max,
 }
 
-/// How a kernel moves over a map: its steps, and the zeros around the map.
+/// How a kernel moves over a map: its steps, the zeros around the map, and how the kernel itself lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     pub stride: usize,
     pub pad: usize,
+    pub filter: Filter,
+}
+
+/// The order of a kernel's axes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Filter {
+    /// [height, width, inputs, outputs]: as models draw it and the CPU wants it.
+    #[default]
+    Hwio,
+    /// [outputs, height, width, inputs]: as cuDNN's tensor cores want it.
+    Ohwi,
 }
 
 /// How the fused responsibility operation treats a sample.
@@ -145,6 +156,8 @@ pub enum Op {
     DepthToSpace {
         factor: usize,
     },
+    /// Rows of a matrix become columns.
+    Transpose,
 
     Reduce {
         op: ReduceOp,
@@ -188,9 +201,33 @@ pub enum Op {
 }
 
 impl Window {
+    pub fn new(stride: usize, pad: usize) -> Self {
+        Window {
+            stride,
+            pad,
+            filter: Filter::Hwio,
+        }
+    }
+
     /// Output size of a convolution along one axis.
     pub fn out(self, size: usize, kernel: usize) -> usize {
         (size + 2 * self.pad - kernel) / self.stride + 1
+    }
+
+    /// Height, width, inputs and outputs of a kernel of this shape.
+    pub fn kernel(self, shape: &[usize]) -> [usize; 4] {
+        match self.filter {
+            Filter::Hwio => [shape[0], shape[1], shape[2], shape[3]],
+            Filter::Ohwi => [shape[1], shape[2], shape[3], shape[0]],
+        }
+    }
+
+    /// The shape of a kernel.
+    pub fn kernel_shape(self, [kh, kw, ci, co]: [usize; 4]) -> [usize; 4] {
+        match self.filter {
+            Filter::Hwio => [kh, kw, ci, co],
+            Filter::Ohwi => [co, kh, kw, ci],
+        }
     }
 }
 
@@ -309,6 +346,10 @@ impl Op {
                 assert!(c % (factor * factor) == 0, "{self:?} of {:?}", shape(0));
                 f32s(vec![n, h * factor, w * factor, c / (factor * factor)])
             }
+            Op::Transpose => {
+                assert_eq!(shape(0).len(), 2, "{self:?} of {:?}", shape(0));
+                f32s(vec![shape(0)[1], shape(0)[0]])
+            }
             Op::Reduce { from, to, .. } => {
                 let mut s = shape(0).to_vec();
                 s[*from..*to].fill(1);
@@ -338,7 +379,7 @@ impl Op {
                 f32s(vec![m, n])
             }
             Op::Conv { window } => {
-                let ([n, h, w, c], [kh, kw, ci, co]) = (maps(0), maps(1));
+                let ([n, h, w, c], [kh, kw, ci, co]) = (maps(0), window.kernel(&maps(1)));
                 assert_eq!(c, ci, "convolution of {:?} with {:?}", shape(0), shape(1));
                 f32s(vec![n, window.out(h, kh), window.out(w, kw), co])
             }
@@ -347,7 +388,7 @@ impl Op {
                 height,
                 width,
             } => {
-                let ([n, h, w, c], [kh, kw, ci, co]) = (maps(0), maps(1));
+                let ([n, h, w, c], [kh, kw, ci, co]) = (maps(0), window.kernel(&maps(1)));
                 let back = [window.out(*height, kh), window.out(*width, kw), co];
                 assert_eq!(
                     [h, w, c],
@@ -358,7 +399,10 @@ impl Op {
                 );
                 f32s(vec![n, *height, *width, ci])
             }
-            Op::ConvGradWeight { kh, kw, .. } => f32s(vec![*kh, *kw, maps(0)[3], maps(1)[3]]),
+            Op::ConvGradWeight { window, kh, kw } => {
+                let kernel = [*kh, *kw, maps(0)[3], maps(1)[3]];
+                f32s(window.kernel_shape(kernel).to_vec())
+            }
             Op::Responsibility(r) => {
                 let (e, mu) = (shape(3), shape(4));
                 assert!(
@@ -457,6 +501,7 @@ impl Op {
             Op::EdgeFold { by } => some(d.edge_pad(*by)),
             Op::SpaceToDepth { factor } => some(d.depth_to_space(*factor)),
             Op::DepthToSpace { factor } => some(d.space_to_depth(*factor)),
+            Op::Transpose => some(d.transpose()),
             Op::Reduce {
                 op: ReduceOp::Sum, ..
             } => some(d.broadcast(&x[0].shape())),
@@ -506,11 +551,8 @@ impl Op {
 }
 
 fn conv_grad_weight<'g>(map: Var<'g>, dy: Var<'g>, kernel: Var<'g>, window: Window) -> Var<'g> {
-    let op = Op::ConvGradWeight {
-        window,
-        kh: kernel.dim(0),
-        kw: kernel.dim(1),
-    };
+    let [kh, kw, ..] = window.kernel(&kernel.shape());
+    let op = Op::ConvGradWeight { window, kh, kw };
     map.graph().push(op, &[map, dy])
 }
 

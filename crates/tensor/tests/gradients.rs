@@ -179,6 +179,7 @@ fn moving_and_picking() {
     check("space_to_depth", &[&[2, 4, 6, 3]], &|_, x| {
         x[0].square().space_to_depth(2)
     });
+    check("transpose", &[&[5, 3]], &|_, x| x[0].square().transpose());
     check("depth_to_space", &[&[2, 2, 3, 12]], &|_, x| {
         x[0].square().depth_to_space(2)
     });

@@ -15,17 +15,26 @@ pub(super) struct Lowering<'a, 'g> {
     /// Group of each computed node.
     pub of: HashMap<NodeId, usize>,
     pub places: HashMap<NodeId, Place>,
-    /// Nodes that are stored otherwise than they are drawn.
-    storage: HashMap<NodeId, DType>,
+    schedule: Schedule,
     inputs: Vec<Named>,
     states: Vec<Named>,
+}
+
+/// When groups run and how tensors are kept.
+pub(crate) struct Schedule {
+    /// Of each group; groups of one moment are independent of each other.
+    pub moments: Vec<usize>,
+    /// Kernels of one moment form a batch.
+    pub batches: bool,
+    /// Nodes that are stored otherwise than they are drawn.
+    pub storage: HashMap<NodeId, DType>,
 }
 
 pub(crate) fn lower(
     live: &Live<'_>,
     groups: &Groups,
     params: &Layout,
-    storage: HashMap<NodeId, DType>,
+    schedule: Schedule,
     outputs: &[(String, NodeId)],
 ) -> Plan {
     let mut of = HashMap::new();
@@ -39,16 +48,13 @@ pub(crate) fn lower(
         params,
         of,
         places,
-        storage,
+        schedule,
         inputs,
         states,
     };
     low.place_outside();
     let arena = low.place_inside(outputs);
-    let mut kernels = Vec::new();
-    for group in &groups.order {
-        low.kernels(group, &mut kernels);
-    }
+    let kernels = low.all_kernels();
     let outputs = outputs
         .iter()
         .map(|(name, id)| {
@@ -137,7 +143,8 @@ impl Lowering<'_, '_> {
 
     /// Everything else that must be seen by another kernel gets a part of the arena.
     fn place_inside(&mut self, outputs: &[(String, NodeId)]) -> usize {
-        let end = self.groups.order.len();
+        let moments = &self.schedule.moments;
+        let end = moments.last().map_or(0, |m| m + 1);
         let mut spans: HashMap<NodeId, Span> = HashMap::new();
         let touch = |spans: &mut HashMap<NodeId, Span>, root: NodeId, born: usize, last: usize| {
             let len = (self.live.node(root).len() * self.stored(root).bytes()).div_ceil(4);
@@ -149,14 +156,17 @@ impl Lowering<'_, '_> {
             span.last = span.last.max(last);
         };
         for (index, group) in self.groups.order.iter().enumerate() {
+            let now = moments[index];
             for &id in &group.nodes {
                 if matches!(group.kind, Kind::Alone(_)) || group.kind == Kind::Closing(id) {
-                    touch(&mut spans, id, index, index);
+                    touch(&mut spans, id, now, now);
                 }
                 for &input in &self.live.node(id).inputs {
                     let root = self.root(id, input);
                     match self.of.get(&root) {
-                        Some(&born) if born != index => touch(&mut spans, root, born, index),
+                        Some(&born) if born != index => {
+                            touch(&mut spans, root, moments[born], now);
+                        }
                         _ => {}
                     }
                 }
@@ -165,7 +175,7 @@ impl Lowering<'_, '_> {
         for (_, id) in outputs {
             let root = self.live.resolve(*id).0;
             if let Some(&born) = self.of.get(&root) {
-                touch(&mut spans, root, born, end);
+                touch(&mut spans, root, moments[born], end);
             }
         }
         spans.retain(|id, _| !self.places.contains_key(id));
@@ -201,7 +211,8 @@ impl Lowering<'_, '_> {
             };
             for (&input, &at) in self.live.node(pack).inputs.iter().zip(offsets) {
                 let (root, _) = self.live.resolve(input);
-                let whole = self.live.node(root).len() == self.live.node(input).len();
+                let whole = self.live.node(root).len() == self.live.node(input).len()
+                    && self.stored(root) == DType::F32;
                 let Some(&span) = spans.get(&root).filter(|s| whole && s.last < end) else {
                     continue;
                 };
@@ -224,9 +235,29 @@ impl Lowering<'_, '_> {
         place.at(at)
     }
 
+    /// Kernels in the order they run, those of one moment as a batch where the target wants that.
+    fn all_kernels(&self) -> Vec<Kernel> {
+        let mut kernels = Vec::new();
+        let mut at = 0;
+        while at < self.groups.order.len() {
+            let moment = self.schedule.moments[at];
+            let mut together = Vec::new();
+            while self.schedule.moments.get(at) == Some(&moment) {
+                self.kernels(&self.groups.order[at], &mut together);
+                at += 1;
+            }
+            match self.schedule.batches && together.len() > 1 {
+                true => kernels.push(Kernel::Batch(together)),
+                false => kernels.append(&mut together),
+            }
+        }
+        kernels
+    }
+
     /// How a node's elements lie in memory.
     fn stored(&self, id: NodeId) -> DType {
-        self.storage
+        self.schedule
+            .storage
             .get(&id)
             .copied()
             .unwrap_or(self.live.node(id).dtype)
@@ -261,20 +292,21 @@ impl Lowering<'_, '_> {
     }
 
     fn geometry(&self, x: &[usize], w: &[usize], window: Window) -> ConvGeometry {
-        let (kh, kw) = (w[0], w[1]);
+        let [kh, kw, ci, co] = window.kernel(w);
         let (oh, ow) = (window.out(x[1], kh), window.out(x[2], kw));
         ConvGeometry {
             n: x[0],
             h: x[1],
             w: x[2],
-            ci: w[2],
+            ci,
             oh,
             ow,
-            co: w[3],
+            co,
             kh,
             kw,
             stride: window.stride,
             pad: window.pad,
+            filter: window.filter,
         }
     }
 
@@ -372,6 +404,10 @@ impl Lowering<'_, '_> {
                 shape: map(shape(0)),
                 factor: *factor,
             }),
+            Op::Transpose => step(Movement::Transpose {
+                rows: shape(0)[0],
+                cols: shape(0)[1],
+            }),
             Op::Slice { axis, start, len } => {
                 let s = shape(0);
                 let (outer, inner): (usize, usize) =
@@ -390,23 +426,11 @@ impl Lowering<'_, '_> {
                 let s = shape(0);
                 let (outer, inner): (usize, usize) =
                     (s[..*axis].iter().product(), s[axis + 1..].iter().product());
-                out.push(Kernel::Fill {
-                    to,
-                    len: node.len(),
-                    value: 0.0,
-                });
-                let at = to.at(before * inner);
-                let (len, wide) = (s[*axis] * inner, node.shape[*axis] * inner);
-                let movement = Movement::Runs {
+                step(Movement::Pad {
                     outer,
-                    len,
-                    from: len,
-                    to: wide,
-                };
-                out.push(Kernel::Move {
-                    movement,
-                    from: from(0),
-                    to: at,
+                    len: s[*axis] * inner,
+                    before: before * inner,
+                    wide: node.shape[*axis] * inner,
                 });
             }
             Op::Concat { axis } => {
@@ -464,8 +488,8 @@ impl Lowering<'_, '_> {
                 });
             }
             Op::ConvGradWeight { window, kh, kw } => {
-                let geometry =
-                    self.geometry(shape(0), &[*kh, *kw, shape(0)[3], shape(1)[3]], *window);
+                let kernel = window.kernel_shape([*kh, *kw, shape(0)[3], shape(1)[3]]);
+                let geometry = self.geometry(shape(0), &kernel, *window);
                 out.push(Kernel::ConvGradWeight {
                     geometry,
                     x: from(0),

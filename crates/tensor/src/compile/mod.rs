@@ -14,9 +14,12 @@ mod fuse;
 mod layout;
 mod lower;
 mod memory;
+mod rewrite;
+mod schedule;
+mod storage;
 
 use crate::graph::{DType, Graph, NodeId, Var};
-use crate::op::{BinaryOp, Op, ReduceOp, ResponsibilityOp, UnaryOp};
+use crate::op::{BinaryOp, Filter, Op, ReduceOp, ResponsibilityOp, UnaryOp};
 use crate::params::Layout;
 use crate::rng::Distribution;
 use crate::{Error, Result};
@@ -29,6 +32,8 @@ pub enum Base {
     Arena,
     Input(usize),
     State(usize),
+    /// Memory a device lends to one kernel; no plan has it.
+    Scratch,
 }
 
 /// Where a tensor starts, in its own elements, and how those are stored.
@@ -152,6 +157,7 @@ pub struct ConvGeometry {
     pub kw: usize,
     pub stride: usize,
     pub pad: usize,
+    pub filter: Filter,
 }
 
 /// What moves or picks data without arithmetic; shapes are the input's.
@@ -168,6 +174,13 @@ pub enum Movement {
         len: usize,
         from: usize,
         to: usize,
+    },
+    /// `outer` runs of `len` become runs of `wide`, with zeros before (`before` of them) and after.
+    Pad {
+        outer: usize,
+        len: usize,
+        before: usize,
+        wide: usize,
     },
     Upsample {
         shape: [usize; 4],
@@ -192,6 +205,10 @@ pub enum Movement {
     DepthToSpace {
         shape: [usize; 4],
         factor: usize,
+    },
+    Transpose {
+        rows: usize,
+        cols: usize,
     },
 }
 
@@ -288,6 +305,8 @@ pub enum Kernel {
         /// d e_q, d mu, d logvar, d e_p.
         outputs: [Option<Place>; 4],
     },
+    /// Kernels that do not depend on each other.
+    Batch(Vec<Kernel>),
 }
 
 #[derive(Clone, Debug)]
@@ -316,13 +335,47 @@ impl Plan {
     }
 }
 
+/// What a device wants of a plan; the default is the CPU's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Kernels turned and channels padded as cuDNN wants them, convolutions of one map joined.
+    pub tensor_cores: bool,
+    /// Maps and the kernels of convolutions in bf16.
+    pub bf16: bool,
+    /// Small independent kernels gathered in batches.
+    pub batches: bool,
+}
+
 /// Compiles what `outputs` and the graph's assignments need. Parameters are found by name in `layout`, which
 /// may come from another graph: a training step and a sampler share one flat vector.
 pub fn compile(graph: &Graph, layout: &Layout, outputs: &[(&str, Var<'_>)]) -> Result<Plan> {
-    let outputs: Vec<(String, NodeId)> = outputs
-        .iter()
-        .map(|(n, v)| (n.to_string(), v.id()))
-        .collect();
+    compile_for(Target::default(), graph, layout, outputs)
+}
+
+/// The same for another device than the CPU.
+pub fn compile_for(
+    target: Target,
+    graph: &Graph,
+    layout: &Layout,
+    outputs: &[(&str, Var<'_>)],
+) -> Result<Plan> {
+    let names = outputs.iter().map(|(name, _)| name.to_string());
+    let ids: Vec<NodeId> = outputs.iter().map(|(_, var)| var.id()).collect();
+    if !target.tensor_cores {
+        return plan(target, graph, layout, names.zip(ids).collect());
+    }
+    let turned = Graph::new();
+    let vars = rewrite::for_tensor_cores(graph, &turned, &ids);
+    let outputs = names.zip(vars.iter().map(|var| var.id())).collect();
+    plan(target, &turned, layout, outputs)
+}
+
+fn plan(
+    target: Target,
+    graph: &Graph,
+    layout: &Layout,
+    outputs: Vec<(String, NodeId)>,
+) -> Result<Plan> {
     let live = Live::new(graph, &outputs);
     for node in live.ids().map(|id| live.node(id)) {
         if let Op::Param { name, shape } = &node.op {
@@ -343,11 +396,19 @@ pub fn compile(graph: &Graph, layout: &Layout, outputs: &[(&str, Var<'_>)]) -> R
         }
     }
     let groups = fuse::fuse(&live);
-    Ok(lower::lower(
-        &live,
-        &groups,
-        layout,
-        Default::default(),
-        &outputs,
-    ))
+    let count = groups.order.len();
+    let (groups, moments) = match target.batches {
+        true => schedule::layered(&live, groups),
+        false => (groups, (0..count).collect()),
+    };
+    let storage = match target.bf16 {
+        true => storage::bf16(&live, &outputs),
+        false => Default::default(),
+    };
+    let schedule = lower::Schedule {
+        moments,
+        batches: target.batches,
+        storage,
+    };
+    Ok(lower::lower(&live, &groups, layout, schedule, &outputs))
 }

@@ -2,7 +2,7 @@
 //!
 //! Counts follow from the plan alone, so that a table of times can say what share of a device's speed was reached.
 
-use crate::compile::{Access, Chain, ConvGeometry, Kernel, Load, Movement};
+use crate::compile::{Access, Base, Chain, ConvGeometry, Kernel, Load, Movement};
 
 /// The row a kernel's time is added to.
 pub fn kind(kernel: &Kernel) -> &'static str {
@@ -13,10 +13,30 @@ pub fn kind(kernel: &Kernel) -> &'static str {
         Kernel::Matmul { .. } => "matrix product",
         Kernel::Responsibility { .. } => "responsibility",
         Kernel::ResponsibilityGrad { .. } => "responsibility, gradient",
+        Kernel::Map(chain) if writes_states(chain) => "optimiser",
         Kernel::Map(_) => "element-wise",
         Kernel::Reduce { .. } => "reduction",
+        Kernel::Batch(_) => "weights and metrics",
         _ => "other",
     }
+}
+
+/// Whether a kernel gives a state its new value.
+pub fn assigns(kernel: &Kernel) -> bool {
+    match kernel {
+        Kernel::Map(chain)
+        | Kernel::Conv { chain, .. }
+        | Kernel::ConvGradInput { chain, .. }
+        | Kernel::Matmul { chain, .. }
+        | Kernel::Reduce { chain, .. } => writes_states(chain),
+        Kernel::Batch(kernels) => kernels.iter().any(assigns),
+        _ => false,
+    }
+}
+
+fn writes_states(chain: &Chain) -> bool {
+    let is_state = |s: &crate::compile::StorePlace| matches!(s.place.base, Base::State(_));
+    chain.stores.iter().any(is_state)
 }
 
 /// Multiply-adds of convolutions, products and responsibilities, two operations each.
@@ -36,6 +56,7 @@ pub fn flops(kernel: &Kernel) -> f64 {
         Kernel::ResponsibilityGrad {
             rows, dim, codes, ..
         } => 26.0 * (rows * dim * codes) as f64,
+        Kernel::Batch(kernels) => kernels.iter().map(flops).sum(),
         _ => 0.0,
     }
 }
@@ -87,6 +108,7 @@ pub fn bytes(kernel: &Kernel) -> f64 {
             read * from.dtype.bytes() + written * to.dtype.bytes()
         }
         Kernel::Fill { to, len, .. } => len * to.dtype.bytes(),
+        Kernel::Batch(kernels) => return kernels.iter().map(bytes).sum(),
         Kernel::ArgMax { rows, cols, x, out } => {
             rows * cols * x.dtype.bytes() + rows * out.dtype.bytes()
         }
@@ -187,6 +209,10 @@ fn moved(movement: &Movement) -> (usize, usize) {
             (read.map(|(n, _)| n).product(), size(shape))
         }
         Movement::Runs { outer, len, .. } => (outer * len, outer * len),
+        Movement::Pad {
+            outer, len, wide, ..
+        } => (outer * len, outer * wide),
+        Movement::Transpose { rows, cols } => (rows * cols, rows * cols),
         Movement::Upsample { shape, factor } => (size(shape), size(shape) * factor * factor),
         Movement::SumPool { shape, factor } => (size(shape), size(shape) / (factor * factor)),
         Movement::EdgePad { shape, .. }

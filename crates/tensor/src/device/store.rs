@@ -95,6 +95,12 @@ impl Data<'_> {
         }
     }
 
+    /// As they lie in memory.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: plain numbers are bytes.
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.len() * self.dtype().bytes()) }
+    }
+
     pub(crate) fn pointer(&self) -> *const u8 {
         match self {
             Data::F32(v) => v.as_ptr().cast(),

@@ -29,6 +29,7 @@ impl Memory {
         match place.base {
             Base::Arena => self.arena.wrapping_add(place.offset),
             Base::State(i) => self.states[i].wrapping_add(place.offset),
+            Base::Scratch => unreachable!("kernels of the CPU have their own scratch memory"),
             Base::Input(i) => self.inputs[i]
                 .cast::<f32>()
                 .cast_mut()

@@ -23,6 +23,7 @@ pub use super::{Data, Store, counter};
 use super::find_input;
 use crate::compile::{Base, ConvGeometry, Kernel, Named, Place, Plan};
 use crate::graph::DType;
+use crate::op::Filter;
 use crate::rng::Noise;
 use crate::{Error, Result};
 use chain::Runner;
@@ -181,6 +182,7 @@ fn conv_shape(g: &ConvGeometry) -> ConvShape {
         kw,
         stride,
         pad,
+        filter: _,
     } = *g;
     assert_eq!(kh, kw, "kernels are square");
     ConvShape {
@@ -227,11 +229,8 @@ unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
                 chain,
             } => {
                 let runner = Runner::new(isa, chain, m);
-                let (x, w) = (
-                    floats(*x, g.n * g.h * g.w * g.ci),
-                    floats(*w, g.kh * g.kw * g.ci * g.co),
-                );
-                conv::conv(isa, &conv_shape(g), x, w, &|first, block| {
+                let (x, w) = (floats(*x, g.n * g.h * g.w * g.ci), hwio(g, m, *w));
+                conv::conv(isa, &conv_shape(g), x, &w, &|first, block| {
                     runner.finish(first, block)
                 });
             }
@@ -242,11 +241,8 @@ unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
                 chain,
             } => {
                 let runner = Runner::new(isa, chain, m);
-                let (dy, w) = (
-                    floats(*dy, g.n * g.oh * g.ow * g.co),
-                    floats(*w, g.kh * g.kw * g.ci * g.co),
-                );
-                conv::conv_grad_input(isa, &conv_shape(g), dy, w, &|first, block| {
+                let (dy, w) = (floats(*dy, g.n * g.oh * g.ow * g.co), hwio(g, m, *w));
+                conv::conv_grad_input(isa, &conv_shape(g), dy, &w, &|first, block| {
                     runner.finish(first, block)
                 });
             }
@@ -262,6 +258,10 @@ unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
                 );
                 let dw = m.slice_mut(*out, g.kh * g.kw * g.ci * g.co);
                 conv::conv_grad_weight(isa, &conv_shape(g), x, dy, dw);
+                if g.filter == Filter::Ohwi {
+                    let turned = transposed(dw, g.co);
+                    dw.copy_from_slice(&turned);
+                }
             }
             Kernel::Matmul {
                 m: rows,
@@ -281,6 +281,7 @@ unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
             }
             Kernel::Move { movement, from, to } => movement::run(movement, m, *from, *to),
             Kernel::Fill { to, len, value } => m.slice_mut(*to, *len).fill(*value),
+            Kernel::Batch(kernels) => kernels.iter().for_each(|k| execute(isa, k, m)),
             Kernel::ArgMax { rows, cols, x, out } => {
                 movement::argmax(floats(*x, rows * cols), *cols, m.words_mut(*out, *rows));
             }
@@ -383,6 +384,20 @@ unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
             }
         }
     }
+}
+
+/// A kernel in the order the CPU computes with. Only plans made for another device have others, in tests.
+unsafe fn hwio<'a>(g: &ConvGeometry, m: &'a Memory, place: Place) -> std::borrow::Cow<'a, [f32]> {
+    let kernel = unsafe { m.slice(place, g.kh * g.kw * g.ci * g.co) };
+    match g.filter {
+        Filter::Hwio => kernel.into(),
+        Filter::Ohwi => transposed(kernel, g.kh * g.kw * g.ci).into(),
+    }
+}
+
+fn transposed(matrix: &[f32], cols: usize) -> Vec<f32> {
+    let columns = (0..cols).map(|col| matrix[col..].iter().step_by(cols));
+    columns.flatten().copied().collect()
 }
 
 unsafe fn describe(

@@ -43,6 +43,28 @@ pub(crate) unsafe fn run(movement: &Movement, m: &Memory, from: Place, to: Place
                     to[i * step_to..][..len].copy_from_slice(&from[i * step..][..len]);
                 }
             }
+            Movement::Pad {
+                outer,
+                len,
+                before,
+                wide,
+            } => {
+                let (len, before) = (*len, *before);
+                let from = m.slice(from, outer * len);
+                rows(m.slice_mut(to, outer * wide), *wide, |row, out| {
+                    out[..before].fill(0.0);
+                    out[before..][..len].copy_from_slice(&from[row * len..][..len]);
+                    out[before + len..].fill(0.0);
+                });
+            }
+            Movement::Transpose { rows: tall, cols } => {
+                let (tall, cols) = (*tall, *cols);
+                let from = m.slice(from, tall * cols);
+                rows(m.slice_mut(to, tall * cols), tall, |col, out| {
+                    let column = from[col..].iter().step_by(cols);
+                    out.iter_mut().zip(column).for_each(|(o, v)| *o = *v);
+                });
+            }
             Movement::Upsample { shape, factor } => {
                 let [n, h, w, c] = *shape;
                 let from = m.slice(from, n * h * w * c);

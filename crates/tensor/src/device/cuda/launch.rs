@@ -20,6 +20,8 @@ pub enum Arg {
     Place(Place),
     /// The address of memory the launches of one kernel share, so many bytes from its start. A multiple of 256.
     Scratch(usize),
+    /// The address of counters of the kernel's own, so many bytes from their start.
+    Counter(usize),
     U32(u32),
     F32(f32),
     /// A null pointer.
@@ -37,13 +39,12 @@ pub struct Launch {
     pub args: Vec<Arg>,
 }
 
-/// The launches of one kernel of a plan, in order, and the scratch memory they need.
+/// The launches of one kernel of a plan, in order, and the memory they need.
 #[derive(Clone, Debug, Default)]
 pub struct Launches {
     pub list: Vec<Launch>,
     /// Bytes that need not be cleared before and are not kept after.
     pub scratch: usize,
-    /// Bytes, from the start of a memory of their own, that are zero before the first run and that the launches
-    /// leave zero again (counters of finished blocks).
+    /// Bytes of counters: zero before the first run, and left zero by every run.
     pub counters: usize,
 }

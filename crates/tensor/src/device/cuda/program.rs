@@ -1,33 +1,135 @@
-//! A plan on a CUDA device: the calls the rest of the program makes, before there is anything behind them.
+//! A plan on a CUDA device: one allocation, one CUDA graph, replayed.
+//!
+//! Everything is decided before the first run: kernels are compiled, engines chosen, memory placed. A run uploads
+//! its inputs and replays the graph. [`Program::replay`] does without the host: what changes from step to step
+//! (counters, rates, the numbers of the images) is uploaded for many steps at once, a first kernel picks the
+//! step's share and gathers its images from a [`Bank`], a last one notes the results and moves on.
 
-use super::driver::Gpu;
-use crate::compile::Plan;
-use crate::device::Precision;
-use crate::graph::{Graph, Var};
+use super::codegen::{Draft, movement, sources};
+use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Kernel, Module};
+use super::feed::{self, Feed};
+use super::launch::{Arg, Function, Launch};
+use super::lower::{Action, Conv, Job, Product, jobs, scratch};
+use super::tools::{Finish, Tools};
+use super::{dnn, nvrtc};
+use crate::compile::{Base, Place, Plan, Target, compile_for};
+use crate::device::{Precision, find_input};
+use crate::graph::{DType, Graph, Var};
 use crate::params::Layout;
 use crate::{Data, Error, Result, Store};
-use std::collections::BTreeMap;
+use cudarc::driver::sys::CUstream;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-fn unbuilt<T>() -> Result<T> {
-    Err(Error::new(
-        "the CUDA device is not built yet; use --device cpu",
-    ))
-}
+pub use super::feed::Bank;
+pub use super::resident::Resident;
+
+/// Everything in the one allocation starts on a multiple of this.
+const ALIGN: usize = 256;
 
 /// A plan with its memory on a device, ready to run.
 pub struct Program {
+    gpu: Gpu,
+    tools: Arc<Tools>,
     plan: Plan,
+    jobs: Vec<Prepared>,
+    memory: Buffer,
+    map: Map,
+    /// The graph of single runs, and the one of replays.
+    single: Option<Recorded>,
+    replayed: Option<Recorded>,
+    feed: Option<Feed>,
+    writes_states: bool,
+}
+
+/// Where things lie in the allocation, in bytes from its start.
+#[derive(Clone, Debug, Default)]
+struct Map {
+    inputs: Vec<usize>,
+    arena: usize,
+    scratch: usize,
+    counters: usize,
+    tables: usize,
+    workspace: usize,
+    total: usize,
+}
+
+/// A graph and the addresses it was recorded with.
+struct Recorded {
+    states: Vec<u64>,
+    graph: GraphExec,
+}
+
+/// A job with its functions and engines found.
+struct Prepared {
+    kind: &'static str,
+    flops: f64,
+    bytes: f64,
+    steps: Vec<Step>,
+}
+
+enum Step {
+    Launch {
+        kernel: Kernel,
+        launch: Launch,
+        /// Where its counters lie among all.
+        counters: usize,
+        /// The addresses of a shared launch, and where they lie among all tables.
+        table: Option<(Vec<Arg>, usize)>,
+    },
+    Conv {
+        plan: Arc<dnn::Plan>,
+        conv: Conv,
+        out: Place,
+        fused: bool,
+    },
+    Product(Product),
 }
 
 impl Program {
     pub fn new(
-        _gpu: &Gpu,
-        _precision: Precision,
-        _graph: &Graph,
-        _layout: &Layout,
-        _outputs: &[(&str, Var<'_>)],
+        gpu: &Gpu,
+        precision: Precision,
+        graph: &Graph,
+        layout: &Layout,
+        outputs: &[(&str, Var<'_>)],
     ) -> Result<Self> {
-        unbuilt()
+        let target = Target {
+            tensor_cores: true,
+            bf16: precision == Precision::Bf16,
+            batches: true,
+        };
+        let plan = compile_for(target, graph, layout, outputs)?;
+        let tools = Tools::of(gpu)?;
+        let jobs = jobs(&plan, precision == Precision::F32);
+        let (jobs, sizes) = prepare(&tools, jobs)?;
+        let map = Map::new(&plan, &sizes);
+        let (free, total) = gpu.memory()?;
+        if map.total > free {
+            let mib = |bytes: usize| bytes >> 20;
+            return Err(Error::new(format!(
+                "the plan needs {} MiB and {} has {} MiB free of {}; lower train.batch or close what else uses it",
+                mib(map.total),
+                gpu.info().name,
+                mib(free),
+                mib(total)
+            )));
+        }
+        let memory = gpu.alloc(map.total)?;
+        memory.fill_zero()?;
+        let writes_states = plan.kernels.iter().any(crate::device::cost::assigns);
+        Ok(Program {
+            gpu: gpu.clone(),
+            tools,
+            plan,
+            jobs,
+            memory,
+            map,
+            single: None,
+            replayed: None,
+            feed: None,
+            writes_states,
+        })
     }
 
     pub fn plan(&self) -> &Plan {
@@ -36,35 +138,324 @@ impl Program {
 
     /// Bytes of device memory the plan takes.
     pub fn bytes(&self) -> usize {
-        self.plan.arena_bytes()
+        self.map.total
     }
 
-    pub fn run(&mut self, _store: &mut Store, _inputs: &[(&str, Data<'_>)]) -> Result<()> {
-        unbuilt()
-    }
-
-    pub fn output(&self, _name: &str) -> Result<Vec<f32>> {
-        unbuilt()
-    }
-
-    pub fn output_u32(&self, _name: &str) -> Result<Vec<u32>> {
-        unbuilt()
+    /// Runs once: uploads the inputs, replays the graph, waits.
+    pub fn run(&mut self, store: &mut Store, inputs: &[(&str, Data<'_>)]) -> Result<()> {
+        self.gpu.make_current()?;
+        let states = self.states(store)?;
+        for (want, &at) in self.plan.inputs.iter().zip(&self.map.inputs) {
+            let data = find_input(want, inputs)?;
+            self.memory.upload_at(at, data.bytes())?;
+        }
+        if self.single.as_ref().is_none_or(|g| g.states != states) {
+            self.single = Some(self.record(states, None)?);
+        }
+        let stream = self.gpu.stream();
+        if let Some(recorded) = &self.single {
+            recorded.graph.launch(stream)?;
+        }
+        self.gpu.sync()?;
+        self.note_changes(store);
+        Ok(())
     }
 
     /// Many runs without the host in between; the f32 outputs of each, in the order given to `new`.
     pub fn replay(
         &mut self,
-        _store: &mut Store,
-        _bank: &Bank,
-        _frames: &[Frame<'_>],
+        store: &mut Store,
+        bank: &Bank,
+        frames: &[Frame<'_>],
     ) -> Result<Vec<Vec<f32>>> {
-        unbuilt()
+        let Some(first) = frames.first() else {
+            return Ok(Vec::new());
+        };
+        self.gpu.make_current()?;
+        let states = self.states(store)?;
+        if self.feed.as_ref().is_none_or(|f| !f.serves(bank, first)) {
+            let places = |p: Place| self.address(p, &states);
+            self.feed = Some(Feed::new(
+                &self.tools,
+                &self.plan,
+                bank,
+                first.gathered,
+                places,
+            )?);
+            self.replayed = None;
+        }
+        let mut results = Vec::with_capacity(frames.len());
+        for chunk in frames.chunks(feed::MOST) {
+            if let Some(feed) = &self.feed {
+                feed.upload(&self.plan, chunk)?;
+            }
+            if self.replayed.as_ref().is_none_or(|g| g.states != states) {
+                self.replayed = Some(self.record(states.clone(), self.feed.as_ref())?);
+            }
+            if let Some(recorded) = &self.replayed {
+                for _ in chunk {
+                    recorded.graph.launch(self.gpu.stream())?;
+                }
+            }
+            self.gpu.sync()?;
+            if let Some(feed) = &self.feed {
+                results.extend(feed.results(chunk.len())?);
+            }
+        }
+        self.note_changes(store);
+        Ok(results)
+    }
+
+    fn note_changes(&self, store: &mut Store) {
+        if self.writes_states
+            && let Some(resident) = &mut store.resident
+        {
+            resident.note_changes(self.plan.states.iter().map(|s| s.name.as_str()));
+        }
+    }
+
+    /// An f32 output of the last run.
+    pub fn output(&self, name: &str) -> Result<Vec<f32>> {
+        let (place, len) = self.find_output(name);
+        let mut bytes = vec![0u8; len * place.dtype.bytes()];
+        self.memory
+            .download_at(self.offset(place, name)?, &mut bytes)?;
+        Ok(match place.dtype {
+            DType::F32 => words(&bytes).map(f32::from_bits).collect(),
+            DType::Bf16 => bytes
+                .chunks_exact(2)
+                .map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16))
+                .collect(),
+            other => panic!("output {name} holds {other:?}, not numbers"),
+        })
+    }
+
+    pub fn output_u32(&self, name: &str) -> Result<Vec<u32>> {
+        let (place, len) = self.find_output(name);
+        assert_eq!(place.dtype, DType::U32, "output {name} holds numbers");
+        let mut bytes = vec![0u8; len * 4];
+        self.memory
+            .download_at(self.offset(place, name)?, &mut bytes)?;
+        Ok(words(&bytes).collect())
+    }
+
+    fn find_output(&self, name: &str) -> (Place, usize) {
+        let found = self.plan.outputs.iter().find(|o| o.name == name);
+        let out = found.unwrap_or_else(|| panic!("the program has no output {name}"));
+        (out.place, out.shape.iter().product())
+    }
+
+    fn offset(&self, place: Place, name: &str) -> Result<usize> {
+        let bytes = place.offset * place.dtype.bytes();
+        match place.base {
+            Base::Arena => Ok(self.map.arena + bytes),
+            Base::Input(i) => Ok(self.map.inputs[i] + bytes),
+            _ => Err(Error::new(format!(
+                "output {name} is a state; read it from the store"
+            ))),
+        }
+    }
+
+    /// Addresses of the plan's states in the store's copy on this GPU.
+    fn states(&self, store: &mut Store) -> Result<Vec<u64>> {
+        let Store { vectors, resident } = store;
+        let resident = resident.get_or_insert_with(|| Resident::new(&self.gpu));
+        self.plan
+            .states
+            .iter()
+            .map(|state| resident.address(vectors, &state.name, state.shape[0]))
+            .collect()
+    }
+
+    fn address(&self, place: Place, states: &[u64]) -> u64 {
+        let start = self.memory.address();
+        let base = match place.base {
+            Base::Arena => start + self.map.arena as u64,
+            Base::Input(i) => start + self.map.inputs[i] as u64,
+            Base::State(i) => states[i],
+            Base::Scratch => start + self.map.scratch as u64,
+        };
+        base + (place.offset * place.dtype.bytes()) as u64
+    }
+
+    fn argument(&self, arg: Arg, states: &[u64], counters: usize) -> u64 {
+        let start = self.memory.address();
+        match arg {
+            Arg::Place(place) => self.address(place, states),
+            Arg::Scratch(at) => start + (self.map.scratch + at) as u64,
+            Arg::Counter(at) => start + (self.map.counters + counters + at) as u64,
+            Arg::U32(value) => value.into(),
+            Arg::F32(value) => value.to_bits().into(),
+            Arg::Null => 0,
+        }
+    }
+
+    /// Uploads the tables of shared launches, then records all jobs.
+    fn record(&self, states: Vec<u64>, feed: Option<&Feed>) -> Result<Recorded> {
+        self.upload_tables(&states)?;
+        let stream = self.gpu.stream();
+        let capture = Capture::begin(&self.gpu, stream)?;
+        if let Some(feed) = feed {
+            feed.before(stream)?;
+        }
+        for job in &self.jobs {
+            self.queue(job, stream, &states)?;
+        }
+        if let Some(feed) = feed {
+            feed.after(stream)?;
+        }
+        let graph = capture.end()?;
+        Ok(Recorded { states, graph })
+    }
+
+    fn upload_tables(&self, states: &[u64]) -> Result<()> {
+        for step in self.jobs.iter().flat_map(|job| &job.steps) {
+            let Step::Launch {
+                counters,
+                table: Some((table, at)),
+                ..
+            } = step
+            else {
+                continue;
+            };
+            let bytes: Vec<u8> = table
+                .iter()
+                .flat_map(|&arg| self.argument(arg, states, *counters).to_le_bytes())
+                .collect();
+            self.memory.upload_at(self.map.tables + at, &bytes)?;
+        }
+        Ok(())
+    }
+
+    fn queue(&self, job: &Prepared, stream: CUstream, states: &[u64]) -> Result<()> {
+        for step in &job.steps {
+            match step {
+                Step::Launch {
+                    kernel,
+                    launch,
+                    counters,
+                    table,
+                } => {
+                    let own = launch.args.iter();
+                    let args: Vec<u64> = match table {
+                        None => own
+                            .map(|&arg| self.argument(arg, states, *counters))
+                            .collect(),
+                        Some((_, at)) => {
+                            vec![self.memory.address() + (self.map.tables + at) as u64]
+                        }
+                    };
+                    kernel.launch(stream, launch.grid, launch.block, launch.shared, &args)?;
+                }
+                Step::Conv {
+                    plan,
+                    conv,
+                    out,
+                    fused,
+                } => self.convolve(plan, conv, *out, *fused, stream, states)?,
+                Step::Product(p) => {
+                    let at = |place| self.address(place, states);
+                    let ([m, k, n], [ta, tb]) = (p.size, p.turned);
+                    let product = super::blas::Product { m, k, n, ta, tb };
+                    let blas = self.tools.blas()?;
+                    blas.matmul(product, at(p.a), at(p.b), at(p.out), stream)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn convolve(
+        &self,
+        plan: &dnn::Plan,
+        conv: &Conv,
+        out: Place,
+        fused: bool,
+        stream: CUstream,
+        states: &[u64],
+    ) -> Result<()> {
+        let at = |place| self.address(place, states);
+        let (a, b, y) = (at(conv.a), at(conv.b), at(out));
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        if fused
+            && let Some(chain) = &conv.chain
+            && let Some(epilogue) = dnn::Epilogue::from_chain(chain, conv.channels())
+        {
+            inputs.extend(
+                epilogue
+                    .inputs
+                    .iter()
+                    .map(|i| at(chain.loads[i.load].place)),
+            );
+            outputs.extend(chain.stores.iter().map(|s| at(s.place)));
+        }
+        let (x, w, y) = match conv.which {
+            dnn::Direction::Forward => (a, b, y),
+            dnn::Direction::Data => (y, b, a),
+            dnn::Direction::Weight => (a, y, b),
+        };
+        let pointers = dnn::Pointers {
+            x,
+            w,
+            y,
+            workspace: self.memory.address() + self.map.workspace as u64,
+            inputs: &inputs,
+            outputs: &outputs,
+        };
+        plan.run(stream, &pointers)
     }
 
     /// Where the time of a run with the last inputs goes, by kind of kernel, averaged over `repeats`.
-    pub fn profile(&mut self, _store: &mut Store, _repeats: usize) -> Result<Vec<Timed>> {
-        unbuilt()
+    pub fn profile(&mut self, store: &mut Store, repeats: usize) -> Result<Vec<Timed>> {
+        self.gpu.make_current()?;
+        let states = self.states(store)?;
+        self.upload_tables(&states)?;
+        let stream = self.gpu.stream();
+        let events: Vec<Event> = (0..=self.jobs.len())
+            .map(|_| Event::new(&self.gpu))
+            .collect::<Result<_>>()?;
+        let capture = Capture::begin(&self.gpu, stream)?;
+        events[0].record_in_graph(stream)?;
+        for (job, event) in self.jobs.iter().zip(&events[1..]) {
+            self.queue(job, stream, &states)?;
+            event.record_in_graph(stream)?;
+        }
+        let graph = capture.end()?;
+        let mut kinds: BTreeMap<&'static str, Timed> = BTreeMap::new();
+        let repeats = repeats.max(1);
+        for round in 0..=repeats {
+            graph.launch(stream)?;
+            self.gpu.sync()?;
+            if round == 0 {
+                continue;
+            }
+            for (i, job) in self.jobs.iter().enumerate() {
+                let row = kinds.entry(job.kind).or_insert(Timed {
+                    kind: job.kind,
+                    micros: 0.0,
+                    flops: 0.0,
+                    bytes: 0.0,
+                    launches: 0,
+                });
+                let ms = events[i + 1].elapsed_ms(&events[i])? as f64;
+                row.micros += ms * 1e3 / repeats as f64;
+                if round == 1 {
+                    row.flops += job.flops;
+                    row.bytes += job.bytes;
+                    row.launches += job.steps.len();
+                }
+            }
+        }
+        self.note_changes(store);
+        Ok(kinds.into_values().collect())
     }
+}
+
+/// Little-endian words of bytes.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    bytes
+        .chunks_exact(4)
+        .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
 /// One run of a replay.
@@ -88,41 +479,169 @@ pub struct Timed {
     pub launches: usize,
 }
 
-/// Images on the device, as bytes.
-pub struct Bank {}
+/// Bytes that all jobs together need beside the plan's own.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sizes {
+    scratch: usize,
+    counters: usize,
+    tables: usize,
+    workspace: usize,
+}
 
-impl Bank {
-    pub fn new(
-        _gpu: &Gpu,
-        _bytes: &[u8],
-        _item: usize,
-        _width: usize,
-        _channels: usize,
-    ) -> Result<Self> {
-        unbuilt()
+impl Map {
+    fn new(plan: &Plan, sizes: &Sizes) -> Self {
+        let mut map = Map::default();
+        let mut at = 0;
+        let mut take = |bytes: usize| {
+            at += bytes.next_multiple_of(ALIGN);
+            at - bytes.next_multiple_of(ALIGN)
+        };
+        for input in &plan.inputs {
+            let count: usize = input.shape.iter().product();
+            map.inputs.push(take(count * input.dtype.bytes()));
+        }
+        map.arena = take(plan.arena_bytes());
+        map.scratch = take(sizes.scratch);
+        map.counters = take(sizes.counters);
+        map.tables = take(sizes.tables);
+        map.workspace = take(sizes.workspace);
+        map.total = at.max(ALIGN);
+        map
     }
 }
 
-/// The vectors of a store on the device.
-pub struct Resident {}
-
-impl Resident {
-    /// Copies what the device has changed to the host.
-    pub fn fetch(&mut self, _vectors: &mut BTreeMap<String, Vec<f32>>) -> Result<()> {
-        unbuilt()
+/// Finds an engine for every convolution and a function for every launch.
+fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
+    let convs: Vec<&Conv> = jobs
+        .iter()
+        .flat_map(|job| &job.actions)
+        .filter_map(|action| match action {
+            Action::Conv(conv) => Some(conv),
+            _ => None,
+        })
+        .collect();
+    let mut chosen = tools.engines(&convs)?.into_iter();
+    let mut sizes = Sizes::default();
+    let mut loose: Vec<(Job, Vec<Loose>)> = Vec::new();
+    for job in jobs {
+        sizes.scratch = sizes.scratch.max(job.scratch);
+        let mut steps = Vec::new();
+        for action in &job.actions {
+            match action {
+                Action::Launch(launch) => steps.push(Loose::Launch(launch.clone(), None)),
+                Action::Shared(launch, table) => {
+                    steps.push(Loose::Launch(launch.clone(), Some(table.clone())));
+                }
+                Action::Product(p) => steps.push(Loose::Ready(Step::Product(p.clone()))),
+                Action::Conv(conv) => {
+                    let choice = chosen.next().expect("an answer for every convolution");
+                    finish(conv, choice, &mut steps, &mut sizes);
+                }
+            }
+        }
+        loose.push((job, steps));
     }
+    let launches = loose.iter().flat_map(|(_, steps)| steps);
+    let functions: Vec<&Function> = launches
+        .filter_map(|step| match step {
+            Loose::Launch(launch, _) => Some(&launch.function),
+            Loose::Ready(_) => None,
+        })
+        .collect();
+    let kernels = load(tools, &functions)?;
+    let prepared = loose
+        .into_iter()
+        .map(|(job, steps)| {
+            let counters = sizes.counters;
+            sizes.counters += job.counters.next_multiple_of(ALIGN);
+            let steps = steps.into_iter().map(|step| match step {
+                Loose::Ready(step) => step,
+                Loose::Launch(launch, table) => {
+                    let table = table.map(|table| {
+                        let at = sizes.tables;
+                        sizes.tables += (table.len() * 8).next_multiple_of(ALIGN);
+                        (table, at)
+                    });
+                    Step::Launch {
+                        kernel: kernels[&launch.function].clone(),
+                        launch,
+                        counters,
+                        table,
+                    }
+                }
+            });
+            Prepared {
+                kind: job.kind,
+                flops: job.flops,
+                bytes: job.bytes,
+                steps: steps.collect(),
+            }
+        })
+        .collect();
+    Ok((prepared, sizes))
+}
 
-    /// Whether the device has a copy of `name`.
-    pub fn holds(&self, _name: &str) -> bool {
-        false
+/// A step whose function is not compiled yet.
+enum Loose {
+    Launch(Launch, Option<Vec<Arg>>),
+    Ready(Step),
+}
+
+/// The steps of a convolution once its engine is known.
+fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, sizes: &mut Sizes) {
+    let mut launch = |draft: Draft| {
+        steps.push(Loose::Launch(draft.alone(), None));
+    };
+    let scratch_for = |dtype: DType| conv.geometry.outputs(conv.which) * dtype.bytes();
+    let (plan, out, fused) = match choice {
+        Finish::Fused(plan) => (plan, conv.out, true),
+        Finish::Plain(plan) => (plan, conv.out, false),
+        Finish::Narrow(plan) => (plan, scratch(DType::Bf16), false),
+        Finish::Direct => {
+            let direct =
+                super::codegen::direct::conv(conv.which, &conv.geometry, conv.a, conv.b, conv.out);
+            launch(direct);
+            if let Some(chain) = &conv.chain {
+                launch(super::codegen::elementwise::map(chain, Some(conv.out)));
+            }
+            return;
+        }
+    };
+    sizes.workspace = sizes.workspace.max(plan.workspace);
+    steps.push(Loose::Ready(Step::Conv {
+        plan,
+        conv: conv.clone(),
+        out,
+        fused,
+    }));
+    let mut launch = |draft: Draft| steps.push(Loose::Launch(draft.alone(), None));
+    if fused {
+        return;
     }
-
-    /// The host's `name` is new: it is sent again before the next run.
-    pub fn forget(&mut self, _name: &str) {}
-
-    /// Makes `name` in another store's copy what `from` is here, without passing through the host. What is there
-    /// already keeps its address.
-    pub fn copy_to(&self, _from: &str, _to: &mut Option<Resident>, _name: &str) -> Result<()> {
-        unbuilt()
+    if out != conv.out {
+        sizes.scratch = sizes.scratch.max(scratch_for(DType::Bf16));
     }
+    match &conv.chain {
+        Some(chain) => launch(super::codegen::elementwise::map(chain, Some(out))),
+        None if out != conv.out => {
+            let len = conv.geometry.outputs(conv.which);
+            launch(movement::convert(out, conv.out, len));
+        }
+        None => {}
+    }
+}
+
+fn load(tools: &Tools, functions: &[&Function]) -> Result<HashMap<Function, Kernel>> {
+    let sources = sources(functions);
+    let texts: Vec<&str> = sources.iter().map(|(s, _)| s.as_str()).collect();
+    let gpu = tools.gpu();
+    let cubins = nvrtc::compile_all(&texts, &gpu.arch(), nvrtc::cache_dir().as_deref())?;
+    let mut kernels = HashMap::new();
+    for (cubin, (_, group)) in cubins.iter().zip(&sources) {
+        let module = Module::load(gpu, cubin)?;
+        for &function in group {
+            kernels.insert(function.clone(), module.function(&function.name)?);
+        }
+    }
+    Ok(kernels)
 }

@@ -250,6 +250,19 @@ impl Event {
         unsafe { check(sys::cuEventRecord(self.raw, stream), "record an event") }
     }
 
+    /// The same while `stream` is captured: the event is recorded whenever the graph runs.
+    pub fn record_in_graph(&self, stream: CUstream) -> Result<()> {
+        self.gpu.make_current()?;
+        let flags = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
+        // SAFETY: the event is ours.
+        unsafe {
+            check(
+                sys::cuEventRecordWithFlags(self.raw, stream, flags),
+                "record an event in a graph",
+            )
+        }
+    }
+
     /// Lets `stream` go on only when the point has been reached.
     pub fn wait(&self, stream: CUstream) -> Result<()> {
         self.gpu.make_current()?;

@@ -1,0 +1,92 @@
+//! A plan made for tensor cores computes what the CPU's own plan computes.
+
+use rrvq::bench::StepBench;
+use rrvq::config::Grow;
+use rrvq::model::Hierarchy;
+use rrvq::programs::Model;
+use rrvq_tensor::compile::{Kernel, Target, compile_for};
+use rrvq_tensor::device::cpu::counter;
+use rrvq_tensor::optim::{Optimiser, Rule};
+use rrvq_tensor::{Data, Graph, Plan, Program, Store};
+
+fn step(model: &Model, batch: usize, target: Target) -> Plan {
+    let graph = Graph::new();
+    let elbo = Hierarchy::new(&graph, &model.config, batch).training_elbo();
+    let loss = elbo.loss(&model.config);
+    let optimiser = Optimiser {
+        rule: Rule::AdaMax,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        clip: 200.0,
+        ema: 0.999,
+    };
+    let norm = optimiser.draw(loss);
+    compile_for(
+        target,
+        &graph,
+        &model.layout,
+        &[("loss", loss), ("norm", norm)],
+    )
+    .unwrap()
+}
+
+fn run(model: &Model, plan: Plan, images: &[u8]) -> (f32, f32, Store) {
+    let mut store = model.initial(1, images).unwrap();
+    let mut program = Program::new(plan);
+    for step in 0..2u64 {
+        let inputs = [
+            ("images", Data::U8(images)),
+            ("counter", Data::U32(&counter(1, step))),
+            ("lr", Data::F32(&[2e-3])),
+            ("t", Data::F32(&[step as f32 + 1.0])),
+            ("tau", Data::F32(&[0.5])),
+            ("noise_scale", Data::F32(&[1.0])),
+        ];
+        program.run(&mut store, &inputs).unwrap();
+    }
+    (program.scalar("loss"), program.scalar("norm"), store)
+}
+
+#[test]
+fn turned_padded_joined_and_batched_is_the_same_step() {
+    for grow in [Grow::Nearest, Grow::Transposed] {
+        let bench = StepBench {
+            layers: 8,
+            channels: 20,
+            embed: 12,
+            codes: 16,
+            batch: 3,
+            steps: 1,
+        };
+        let mut config = bench.config();
+        config.model.grow = grow;
+        let model = Model::new(&config.model);
+        let images: Vec<u8> = (0..3 * model.image_len())
+            .map(|i| (i * 37 % 251) as u8)
+            .collect();
+        let plain = step(&model, 3, Target::default());
+        let target = Target {
+            tensor_cores: true,
+            batches: true,
+            bf16: false,
+        };
+        let turned = step(&model, 3, target);
+        let count =
+            |plan: &Plan, is: fn(&Kernel) -> bool| plan.kernels.iter().filter(|k| is(k)).count();
+        let convs = |k: &Kernel| matches!(k, Kernel::Conv { .. });
+        assert!(count(&turned, convs) < count(&plain, convs), "straps join");
+        assert!(
+            turned.kernels.len() < plain.kernels.len(),
+            "small kernels gather"
+        );
+        let (loss, norm, store) = run(&model, plain, &images);
+        let (loss2, norm2, store2) = run(&model, turned, &images);
+        assert!((loss - loss2).abs() < 1e-5 * loss, "{loss} {loss2}");
+        assert!((norm - norm2).abs() < 1e-3 * norm, "{norm} {norm2}");
+        let (a, b) = (store.get("m"), store2.get("m"));
+        let largest = a.iter().fold(0f32, |x, v| x.max(v.abs()));
+        let error = a.iter().zip(b).fold(0f32, |x, (p, q)| x.max((p - q).abs()));
+        assert!(error < 1e-3 * largest, "{error} of {largest}");
+    }
+}

@@ -1,0 +1,186 @@
+//! The order of groups on a device where a launch costs more than the work of a small kernel.
+//!
+//! What depends on parameters alone (normalised, turned kernels) runs first, what only leads to the update
+//! (gradients through the normalisation, sums of metrics) runs last. Both are layered: groups of one layer do not
+//! depend on each other and run as one batch, in which kernels of one form share a launch.
+
+use super::fuse::{Group, Groups, Kind};
+use super::layout::{Live, Source};
+use crate::graph::NodeId;
+use crate::op::Op;
+use std::collections::HashMap;
+
+/// Largest tensor that may be kept to the end of a step so that the sum over it can run in a batch.
+const KEPT: usize = 1 << 20;
+
+/// Reorders `groups` and gives each its moment; groups with the same moment are independent of each other.
+pub(crate) fn layered(live: &Live<'_>, groups: Groups) -> (Groups, Vec<usize>) {
+    let Groups { order, row_wise } = groups;
+    // An assignment in the epilogue of a product cannot wait for the last reader of its state.
+    if order.iter().any(|g| assigns(live, g) && !is_light(live, g)) {
+        let moments = (0..order.len()).collect();
+        return (Groups { order, row_wise }, moments);
+    }
+    let of: HashMap<NodeId, usize> = order
+        .iter()
+        .enumerate()
+        .flat_map(|(i, g)| g.nodes.iter().map(move |&n| (n, i)))
+        .collect();
+    let edges = Edges::new(live, &order, &of);
+    let first = edges.early(live, &order);
+    let last = edges.late(live, &order, &first);
+    let key = |i: usize| match (first[i], last[i]) {
+        (Some(level), _) => (0, level),
+        (None, None) => (1, i),
+        (None, Some(level)) => (2, level),
+    };
+    let mut indices: Vec<usize> = (0..order.len()).collect();
+    indices.sort_by_key(|&i| (key(i), i));
+    let mut moments = Vec::with_capacity(order.len());
+    let (mut moment, mut previous) = (0, None);
+    for &i in &indices {
+        if previous.is_some_and(|p| p != key(i)) {
+            moment += 1;
+        }
+        previous = Some(key(i));
+        moments.push(moment);
+    }
+    let mut order: Vec<Option<Group>> = order.into_iter().map(Some).collect();
+    let order = indices
+        .into_iter()
+        .map(|i| order[i].take().expect("each index once"))
+        .collect();
+    (Groups { order, row_wise }, moments)
+}
+
+struct Edges {
+    /// Groups whose results a group reads, and the nodes it reads.
+    reads: Vec<Vec<(usize, NodeId)>>,
+    users: Vec<Vec<usize>>,
+    /// Reads something other than parameters, states and results of groups.
+    reads_inputs: Vec<bool>,
+}
+
+impl Edges {
+    fn new(live: &Live<'_>, order: &[Group], of: &HashMap<NodeId, usize>) -> Self {
+        let count = order.len();
+        let mut edges = Edges {
+            reads: vec![Vec::new(); count],
+            users: vec![Vec::new(); count],
+            reads_inputs: vec![false; count],
+        };
+        for (index, group) in order.iter().enumerate() {
+            for &id in &group.nodes {
+                for &input in &live.node(id).inputs {
+                    let root = match live.source(input) {
+                        Source::Stretched { root, .. } if live.is_elementwise(id) => root,
+                        _ => live.resolve(input).0,
+                    };
+                    match of.get(&root) {
+                        Some(&from) if from != index => {
+                            edges.reads[index].push((from, root));
+                            edges.users[from].push(index);
+                        }
+                        Some(_) => {}
+                        None if matches!(live.node(root).op, Op::Input { .. }) => {
+                            edges.reads_inputs[index] = true;
+                        }
+                        None => {}
+                    }
+                }
+            }
+        }
+        edges
+    }
+
+    /// The layer of each group that depends on parameters alone.
+    fn early(&self, live: &Live<'_>, order: &[Group]) -> Vec<Option<usize>> {
+        let mut level: Vec<Option<usize>> = vec![None; order.len()];
+        for (index, group) in order.iter().enumerate() {
+            let movable =
+                !self.reads_inputs[index] && is_light(live, group) && !assigns(live, group);
+            let depth = self.reads[index]
+                .iter()
+                .try_fold(0, |depth, &(from, _)| level[from].map(|l| depth.max(l + 1)));
+            level[index] = depth.filter(|_| movable);
+        }
+        level
+    }
+
+    /// The layer of each group that only leads to the end.
+    fn late(
+        &self,
+        live: &Live<'_>,
+        order: &[Group],
+        early: &[Option<usize>],
+    ) -> Vec<Option<usize>> {
+        let count = order.len();
+        // Whether all that follows may wait, from the last group to the first.
+        let mut waits = vec![false; count];
+        for index in (0..count).rev() {
+            let group = &order[index];
+            let follows = self.users[index].iter().all(|&user| waits[user]);
+            let keeps_little = self.reads[index].iter().all(|&(from, node)| {
+                let node_is_small = live.node(node).len() <= KEPT;
+                let gradient = matches!(
+                    live.node(node).op,
+                    Op::ConvGradWeight { .. } | Op::Part { .. }
+                );
+                early[from].is_some()
+                    || node_is_small
+                    || gradient
+                    || small_producer(live, &order[from])
+            });
+            let may = early[index].is_none() && follows && keeps_little && is_light(live, group);
+            waits[index] = may || assigns(live, group);
+        }
+        let mut level: Vec<Option<usize>> = vec![None; count];
+        for index in 0..count {
+            if waits[index] {
+                let depth = self.reads[index]
+                    .iter()
+                    .filter_map(|&(from, _)| level[from].map(|l| l + 1))
+                    .max();
+                level[index] = Some(depth.unwrap_or(0));
+            }
+        }
+        // States change after everybody has read them: assignments close the row, in the order they came in.
+        let mut end = level.iter().flatten().max().map_or(0, |l| l + 1);
+        for (index, group) in order.iter().enumerate() {
+            if assigns(live, group) {
+                level[index] = Some(end);
+                end += 1;
+            }
+        }
+        level
+    }
+}
+
+/// Parameters' gradients and their like: large, but only alive near the end anyway.
+fn small_producer(live: &Live<'_>, group: &Group) -> bool {
+    group.nodes.iter().any(|&n| {
+        matches!(
+            live.node(n).op,
+            Op::Transpose | Op::Pack { .. } | Op::ConvGradWeight { .. }
+        )
+    })
+}
+
+fn assigns(live: &Live<'_>, group: &Group) -> bool {
+    group
+        .nodes
+        .iter()
+        .any(|&n| matches!(live.node(n).op, Op::Assign { .. }))
+}
+
+/// Not a convolution, product or responsibility: those stay where they are.
+fn is_light(live: &Live<'_>, group: &Group) -> bool {
+    match group.kind {
+        Kind::Chain | Kind::Closing(_) => true,
+        Kind::Anchored(_) => false,
+        Kind::Alone(id) => !matches!(
+            live.node(id).op,
+            Op::ConvGradWeight { .. } | Op::Responsibility(_) | Op::ResponsibilityGrad(_)
+        ),
+    }
+}

@@ -1,0 +1,271 @@
+//! Steps that follow each other without the host: their inputs and images are on the device before the first.
+
+use super::driver::{Buffer, Gpu, Kernel, Module};
+use super::nvrtc;
+use super::program::Frame;
+use super::tools::Tools;
+use crate::compile::{Named, Place, Plan};
+use crate::device::find_input;
+use crate::graph::DType;
+use crate::{Error, Result};
+use cudarc::driver::sys::CUstream;
+use std::fmt::Write;
+
+/// Most steps that are uploaded at once.
+pub const MOST: usize = 256;
+
+const BLOCK: u32 = 256;
+
+/// Images on the device, as bytes.
+pub struct Bank {
+    buffer: Buffer,
+    count: usize,
+    item: usize,
+    width: usize,
+    channels: usize,
+}
+
+impl Bank {
+    /// `bytes` are images of `item` bytes each, in rows of `width` pixels of `channels`.
+    pub fn new(
+        gpu: &Gpu,
+        bytes: &[u8],
+        item: usize,
+        width: usize,
+        channels: usize,
+    ) -> Result<Self> {
+        if item == 0 || bytes.is_empty() || !bytes.len().is_multiple_of(item) {
+            return Err(Error::new(format!(
+                "a bank of images of {item} bytes cannot have {} bytes",
+                bytes.len()
+            )));
+        }
+        let buffer = gpu.alloc(bytes.len())?;
+        buffer.upload(bytes)?;
+        Ok(Bank {
+            buffer,
+            count: bytes.len() / item,
+            item,
+            width,
+            channels,
+        })
+    }
+}
+
+/// The kernels before and after a step, and what they read and write.
+pub struct Feed {
+    before: Kernel,
+    after: Kernel,
+    before_args: Vec<u64>,
+    after_args: Vec<u64>,
+    gathered: String,
+    bank: u64,
+    /// Images in the bank, images a step.
+    count: usize,
+    batch: usize,
+    /// Words of the small inputs of a step, and floats of its results.
+    words: usize,
+    floats: usize,
+    slot: Buffer,
+    frames: Buffer,
+    rows: Buffer,
+    results: Buffer,
+}
+
+impl Feed {
+    pub fn new(
+        tools: &Tools,
+        plan: &Plan,
+        bank: &Bank,
+        gathered: &str,
+        address: impl Fn(Place) -> u64,
+    ) -> Result<Feed> {
+        let gpu = tools.gpu();
+        let find = plan.inputs.iter().find(|i| i.name == gathered);
+        let images = find.filter(|i| i.dtype == DType::U8 && size(i).is_multiple_of(bank.item));
+        let Some(images) = images else {
+            return Err(Error::new(format!(
+                "the program's input {gathered} does not take images of {} bytes",
+                bank.item
+            )));
+        };
+        let batch = size(images) / bank.item;
+        let small: Vec<&Named> = small(plan, gathered).collect();
+        if let Some(odd) = small.iter().find(|i| i.dtype.bytes() != 4) {
+            return Err(Error::new(format!(
+                "the input {} cannot be given for many steps at once: its elements are not words",
+                odd.name
+            )));
+        }
+        let words: usize = small.iter().map(|i| size(i)).sum();
+        let outputs: Vec<&Named> = plan
+            .outputs
+            .iter()
+            .filter(|o| o.place.dtype == DType::F32)
+            .collect();
+        let floats: usize = outputs.iter().map(|o| size(o)).sum();
+        let source = source(bank, &small, &outputs);
+        let cubin = nvrtc::compile_all(&[source], &gpu.arch(), nvrtc::cache_dir().as_deref())?;
+        let module = Module::load(gpu, &cubin[0])?;
+        let (slot, frames) = (gpu.alloc(256)?, gpu.alloc((MOST * words * 4).max(4))?);
+        let rows = gpu.alloc(MOST * batch * 4)?;
+        let results = gpu.alloc((MOST * floats * 4).max(4))?;
+        let mut before_args = vec![
+            slot.address(),
+            frames.address(),
+            rows.address(),
+            bank.buffer.address(),
+            address(images.place),
+        ];
+        before_args.extend(small.iter().map(|i| address(i.place)));
+        let mut after_args = vec![slot.address(), results.address()];
+        after_args.extend(outputs.iter().map(|o| address(o.place)));
+        Ok(Feed {
+            before: module.function("before")?,
+            after: module.function("after")?,
+            before_args,
+            after_args,
+            gathered: gathered.into(),
+            bank: bank.buffer.address(),
+            count: bank.count,
+            batch,
+            words,
+            floats,
+            slot,
+            frames,
+            rows,
+            results,
+        })
+    }
+
+    /// Whether it was made for this bank and such frames.
+    pub fn serves(&self, bank: &Bank, frame: &Frame<'_>) -> bool {
+        self.bank == bank.buffer.address()
+            && self.gathered == frame.gathered
+            && self.count == bank.count
+    }
+
+    /// Sends the inputs of the next steps and starts counting anew.
+    pub fn upload(&self, plan: &Plan, frames: &[Frame<'_>]) -> Result<()> {
+        let mut words: Vec<u8> = Vec::with_capacity(frames.len() * self.words * 4);
+        let mut rows: Vec<u8> = Vec::with_capacity(frames.len() * self.batch * 4);
+        for frame in frames {
+            for want in small(plan, &self.gathered) {
+                words.extend_from_slice(find_input(want, frame.inputs)?.bytes());
+            }
+            if frame.rows.len() != self.batch {
+                let have = frame.rows.len();
+                let batch = self.batch;
+                return Err(Error::new(format!(
+                    "a step takes {batch} images, {have} were named"
+                )));
+            }
+            for &row in frame.rows {
+                if (row & 0x7fff_ffff) as usize >= self.count {
+                    let count = self.count;
+                    return Err(Error::new(format!(
+                        "image {} was asked for, the bank has {count}",
+                        row & 0x7fff_ffff
+                    )));
+                }
+                rows.extend_from_slice(&row.to_le_bytes());
+            }
+        }
+        self.frames.upload_at(0, &words)?;
+        self.rows.upload_at(0, &rows)?;
+        self.slot.fill_zero()
+    }
+
+    pub fn before(&self, stream: CUstream) -> Result<()> {
+        self.before.launch(
+            stream,
+            [self.batch as u32, 1, 1],
+            BLOCK,
+            0,
+            &self.before_args,
+        )
+    }
+
+    pub fn after(&self, stream: CUstream) -> Result<()> {
+        self.after
+            .launch(stream, [1, 1, 1], BLOCK, 0, &self.after_args)
+    }
+
+    /// The results of the first `count` steps since the upload.
+    pub fn results(&self, count: usize) -> Result<Vec<Vec<f32>>> {
+        if self.floats == 0 {
+            return Ok(vec![Vec::new(); count]);
+        }
+        let mut bytes = vec![0u8; count * self.floats * 4];
+        self.results.download_at(0, &mut bytes)?;
+        let float = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        let frame = |bytes: &[u8]| bytes.chunks_exact(4).map(float).collect();
+        Ok(bytes.chunks_exact(self.floats * 4).map(frame).collect())
+    }
+}
+
+fn size(named: &Named) -> usize {
+    named.shape.iter().product()
+}
+
+/// Every input but the images.
+fn small<'a>(plan: &'a Plan, gathered: &str) -> impl Iterator<Item = &'a Named> {
+    let gathered = gathered.to_string();
+    plan.inputs.iter().filter(move |i| i.name != gathered)
+}
+
+fn source(bank: &Bank, small: &[&Named], outputs: &[&Named]) -> String {
+    let Bank {
+        item,
+        width,
+        channels,
+        ..
+    } = *bank;
+    let words: usize = small.iter().map(|i| size(i)).sum();
+    let floats: usize = outputs.iter().map(|o| size(o)).sum();
+    let mut text = String::from("typedef unsigned int u32;\ntypedef unsigned char u8;\n");
+    let inputs: String = (0..small.len()).map(|i| format!(", u32* i{i}")).collect();
+    let _ = write!(
+        text,
+        "extern \"C\" __global__ void before(const u32* slot, const u32* frames, const u32* rows, const u8* bank, u8* images{inputs}) {{
+    const u32 step = *slot, row = rows[step * gridDim.x + blockIdx.x];
+    const u8* from = bank + (size_t)(row & 0x7fffffffu) * {item}u;
+    u8* to = images + (size_t)blockIdx.x * {item}u;
+    for (u32 i = threadIdx.x; i < {item}u; i += {BLOCK}u) {{
+        u32 pixel = i / {channels}u, x = pixel % {width}u;
+        to[i] = from[row >> 31 ? (pixel - x + {width}u - 1u - x) * {channels}u + i % {channels}u : i];
+    }}
+    if (blockIdx.x != 0) return;
+    const u32* words = frames + step * {words}u;\n"
+    );
+    let mut at = 0;
+    for (i, input) in small.iter().enumerate() {
+        let len = size(input);
+        let _ = writeln!(
+            text,
+            "    for (u32 i = threadIdx.x; i < {len}u; i += {BLOCK}u) i{i}[i] = words[{at}u + i];"
+        );
+        at += len;
+    }
+    text += "}\n";
+    let pointers: String = (0..outputs.len())
+        .map(|i| format!(", const u32* o{i}"))
+        .collect();
+    let _ = write!(
+        text,
+        "extern \"C\" __global__ void after(u32* slot, u32* results{pointers}) {{
+    const u32 step = *slot;
+    u32* out = results + step * {floats}u;\n"
+    );
+    let mut at = 0;
+    for (i, output) in outputs.iter().enumerate() {
+        let len = size(output);
+        let _ = writeln!(
+            text,
+            "    for (u32 i = threadIdx.x; i < {len}u; i += {BLOCK}u) out[{at}u + i] = o{i}[i];"
+        );
+        at += len;
+    }
+    text += "    __syncthreads();\n    if (threadIdx.x == 0) *slot = step + 1u;\n}\n";
+    text
+}

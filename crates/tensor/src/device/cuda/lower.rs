@@ -1,0 +1,316 @@
+//! From a plan to what the device does: every kernel becomes a job of launches and library calls.
+
+use super::codegen::{Draft, direct, elementwise, movement, reduce};
+use super::dnn::Direction as Which;
+use super::launch::{Arg, Function, Launch, Launches};
+use super::responsibility;
+use crate::compile::{Base, Chain, ConvGeometry, Kernel, Place, Plan};
+use crate::device::cost;
+use crate::graph::DType;
+
+/// A step of a job.
+#[derive(Clone, Debug)]
+pub enum Action {
+    Launch(Launch),
+    /// A launch for many kernels of one form, and the table of their addresses.
+    Shared(Launch, Vec<Arg>),
+    Conv(Conv),
+    Product(Product),
+}
+
+/// A convolution and what finishes its result.
+#[derive(Clone, Debug)]
+pub struct Conv {
+    pub which: Which,
+    pub geometry: ConvGeometry,
+    /// The two tensors it reads.
+    pub a: Place,
+    pub b: Place,
+    /// Where its result goes, or would go if nothing finished it.
+    pub out: Place,
+    /// What is done to the result on its way, where that is more than storing it.
+    pub chain: Option<Chain>,
+}
+
+/// A matrix product, rows first.
+#[derive(Clone, Debug)]
+pub struct Product {
+    pub size: [usize; 3],
+    pub turned: [bool; 2],
+    pub a: Place,
+    pub b: Place,
+    pub out: Place,
+}
+
+/// What one kernel of the plan became.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub kind: &'static str,
+    pub flops: f64,
+    pub bytes: f64,
+    pub actions: Vec<Action>,
+    pub scratch: usize,
+    pub counters: usize,
+}
+
+/// Memory lent to one job, from its start.
+pub fn scratch(dtype: DType) -> Place {
+    Place {
+        base: Base::Scratch,
+        offset: 0,
+        dtype,
+    }
+}
+
+/// All jobs of a plan in order. `exact` asks for responsibilities to f32's accuracy.
+pub fn jobs(plan: &Plan, exact: bool) -> Vec<Job> {
+    plan.kernels
+        .iter()
+        .filter_map(|kernel| job(kernel, exact))
+        .collect()
+}
+
+fn job(kernel: &Kernel, exact: bool) -> Option<Job> {
+    let mut job = Job {
+        kind: cost::kind(kernel),
+        flops: cost::flops(kernel),
+        bytes: cost::bytes(kernel),
+        actions: Vec::new(),
+        scratch: 0,
+        counters: 0,
+    };
+    match kernel {
+        Kernel::Batch(kernels) => job.batch(kernels, exact),
+        _ => job.add(kernel, exact),
+    }
+    (!job.actions.is_empty()).then_some(job)
+}
+
+impl Job {
+    fn launch(&mut self, draft: Draft) {
+        self.scratch = self.scratch.max(draft.scratch);
+        self.counters = self.counters.max(draft.counters);
+        self.actions.push(Action::Launch(draft.alone()));
+    }
+
+    fn launches(&mut self, launches: Launches) {
+        self.scratch = self.scratch.max(launches.scratch);
+        self.counters = self.counters.max(launches.counters);
+        self.actions
+            .extend(launches.list.into_iter().map(Action::Launch));
+    }
+
+    /// Kernels of one form share a launch.
+    fn batch(&mut self, kernels: &[Kernel], exact: bool) {
+        let mut forms: Vec<Vec<Draft>> = Vec::new();
+        let (mut scratch, mut counters) = (0, 0);
+        for kernel in kernels {
+            match draft(kernel) {
+                Some(mut d) => {
+                    d.shift(scratch, counters);
+                    (scratch, counters) = (scratch + d.scratch, counters + d.counters);
+                    match forms.iter_mut().find(|form| form[0].same_form(&d)) {
+                        Some(form) => form.push(d),
+                        None => forms.push(vec![d]),
+                    }
+                }
+                None if is_empty(kernel) => {}
+                None => self.add(kernel, exact),
+            }
+        }
+        for form in forms {
+            self.actions.push(match &form[..] {
+                [one] => Action::Launch(one.alone()),
+                many => {
+                    let (launch, table) = Draft::together(many);
+                    Action::Shared(launch, table)
+                }
+            });
+        }
+        self.scratch = self.scratch.max(scratch);
+        self.counters = self.counters.max(counters);
+    }
+
+    fn conv(&mut self, conv: Conv) {
+        if conv.chain.is_some() || conv.out.base == Base::Scratch {
+            let len = conv.geometry.outputs(conv.which);
+            self.scratch = self.scratch.max(len * conv.out.dtype.bytes());
+        }
+        self.actions.push(Action::Conv(conv));
+    }
+
+    /// A convolution with the chain that finishes its result.
+    fn anchored(&mut self, which: Which, g: &ConvGeometry, a: Place, b: Place, chain: &Chain) {
+        let (out, chain) = match elementwise::is_copy(chain) {
+            Some(place) => (place, None),
+            None => (scratch(a.dtype), Some(chain.clone())),
+        };
+        self.conv(Conv {
+            which,
+            geometry: *g,
+            a,
+            b,
+            out,
+            chain,
+        });
+    }
+
+    fn add(&mut self, kernel: &Kernel, exact: bool) {
+        if is_empty(kernel) {
+            return;
+        }
+        if let Some(draft) = draft(kernel) {
+            return self.launch(draft);
+        }
+        match kernel {
+            Kernel::Conv {
+                geometry,
+                x,
+                w,
+                chain,
+            } => self.anchored(Which::Forward, geometry, *x, *w, chain),
+            Kernel::ConvGradInput {
+                geometry,
+                dy,
+                w,
+                chain,
+            } => self.anchored(Which::Data, geometry, *dy, *w, chain),
+            Kernel::ConvGradWeight {
+                geometry,
+                x,
+                dy,
+                out,
+            } => self.conv(Conv {
+                which: Which::Weight,
+                geometry: *geometry,
+                a: *x,
+                b: *dy,
+                out: *out,
+                chain: None,
+            }),
+            Kernel::Matmul {
+                m,
+                k,
+                n,
+                ta,
+                tb,
+                a,
+                b,
+                chain,
+            } => {
+                let stored = elementwise::is_copy(chain);
+                let out = stored.unwrap_or(scratch(DType::F32));
+                self.actions.push(Action::Product(Product {
+                    size: [*m, *k, *n],
+                    turned: [*ta, *tb],
+                    a: *a,
+                    b: *b,
+                    out,
+                }));
+                if stored.is_none() {
+                    self.scratch = self.scratch.max(m * n * 4);
+                    self.launch(elementwise::map(chain, Some(out)));
+                }
+            }
+            Kernel::Responsibility {
+                op,
+                rows,
+                dim,
+                codes,
+                inputs,
+                z,
+                index,
+                kl,
+            } => self.launches(responsibility::forward(
+                op, *rows, *dim, *codes, inputs, *z, *index, *kl, exact,
+            )),
+            Kernel::ResponsibilityGrad {
+                op,
+                rows,
+                dim,
+                codes,
+                inputs,
+                outputs,
+            } => self.launches(responsibility::backward(
+                op, *rows, *dim, *codes, inputs, outputs, exact,
+            )),
+            _ => unreachable!("every other kernel is a draft"),
+        }
+    }
+}
+
+/// A kernel that is one generated function.
+fn draft(kernel: &Kernel) -> Option<Draft> {
+    Some(match kernel {
+        Kernel::Map(chain) => elementwise::map(chain, None),
+        Kernel::Reduce {
+            chain,
+            op,
+            outer,
+            len,
+            inner,
+            out,
+        } => reduce::reduce(chain, *op, [*outer, *len, *inner], *out),
+        Kernel::Move {
+            movement: m,
+            from,
+            to,
+        } => movement::movement(m, *from, *to),
+        Kernel::Fill { to, len, value } => movement::fill(*to, *len, *value),
+        Kernel::ArgMax { rows, cols, x, out } => movement::argmax(*rows, *cols, *x, *out),
+        Kernel::Gather {
+            rows,
+            cols,
+            table,
+            index,
+            out,
+            ..
+        } => movement::gather(*rows, *cols, *table, *index, *out),
+        Kernel::ScatterAdd {
+            rows,
+            cols,
+            codes,
+            index,
+            x,
+            out,
+        } => movement::scatter_add(*rows, *cols, *codes, *index, *x, *out),
+        _ => return None,
+    })
+}
+
+/// Nothing to do: a fill of no elements.
+fn is_empty(kernel: &Kernel) -> bool {
+    matches!(kernel, Kernel::Fill { len: 0, .. })
+}
+
+impl ConvGeometry {
+    /// Elements of the result.
+    pub fn outputs(&self, which: Which) -> usize {
+        match which {
+            Which::Forward => self.n * self.oh * self.ow * self.co,
+            Which::Data => self.n * self.h * self.w * self.ci,
+            Which::Weight => self.kh * self.kw * self.ci * self.co,
+        }
+    }
+}
+
+/// Every function the jobs launch, including what finishes a convolution that cuDNN does not finish itself.
+pub fn functions(jobs: &[Job]) -> Vec<Function> {
+    let mut list = Vec::new();
+    for action in jobs.iter().flat_map(|job| &job.actions) {
+        match action {
+            Action::Launch(launch) | Action::Shared(launch, _) => {
+                list.push(launch.function.clone())
+            }
+            Action::Product(_) => {}
+            Action::Conv(c) => {
+                let direct = direct::conv(c.which, &c.geometry, c.a, c.b, c.out);
+                list.push(direct.alone().function);
+                if let Some(chain) = &c.chain {
+                    list.push(elementwise::map(chain, Some(c.out)).alone().function);
+                }
+            }
+        }
+    }
+    list
+}

@@ -1,0 +1,131 @@
+//! The vectors of a store on a GPU: uploaded when first used, brought back when asked for.
+
+use super::driver::{Buffer, Gpu};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+/// The vectors of a store on the device.
+pub struct Resident {
+    gpu: Gpu,
+    vectors: BTreeMap<String, Copy>,
+}
+
+struct Copy {
+    buffer: Buffer,
+    /// The host has a newer one.
+    behind: bool,
+    /// The host's is older.
+    ahead: bool,
+}
+
+impl Resident {
+    pub(crate) fn new(gpu: &Gpu) -> Self {
+        Resident {
+            gpu: gpu.clone(),
+            vectors: BTreeMap::new(),
+        }
+    }
+
+    /// Where `name` lies on the device, with the newest values in it.
+    pub(crate) fn address(
+        &mut self,
+        host: &BTreeMap<String, Vec<f32>>,
+        name: &str,
+        len: usize,
+    ) -> Result<u64> {
+        let have = host.get(name).map(Vec::len);
+        let Some(vector) = host.get(name).filter(|v| v.len() == len) else {
+            return Err(Error::new(format!(
+                "state {name} should have {len} values, the store has {have:?}"
+            )));
+        };
+        let fits = |copy: &Copy| copy.buffer.len() == (len * 4).max(4);
+        if !self.vectors.get(name).is_some_and(fits) {
+            let buffer = self.gpu.alloc((len * 4).max(4))?;
+            let copy = Copy {
+                buffer,
+                behind: true,
+                ahead: false,
+            };
+            self.vectors.insert(name.into(), copy);
+        }
+        let copy = self.vectors.get_mut(name).expect("made above");
+        if copy.behind {
+            if !vector.is_empty() {
+                copy.buffer.upload(bytes(vector))?;
+            }
+            copy.behind = false;
+        }
+        Ok(copy.buffer.address())
+    }
+
+    /// A run has written these.
+    pub(crate) fn note_changes<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        for name in names {
+            if let Some(copy) = self.vectors.get_mut(name) {
+                copy.ahead = true;
+            }
+        }
+    }
+
+    /// Copies what the device has changed to the host.
+    pub fn fetch(&mut self, vectors: &mut BTreeMap<String, Vec<f32>>) -> Result<()> {
+        for (name, copy) in &mut self.vectors {
+            let Some(vector) = vectors
+                .get_mut(name)
+                .filter(|v| copy.ahead && !v.is_empty())
+            else {
+                continue;
+            };
+            copy.buffer.download(bytes_mut(vector))?;
+            copy.ahead = false;
+        }
+        Ok(())
+    }
+
+    /// Whether the device has `name`, no older than the host's.
+    pub fn holds(&self, name: &str) -> bool {
+        self.vectors.get(name).is_some_and(|copy| !copy.behind)
+    }
+
+    /// The host's `name` is new: it is sent again before the next run.
+    pub fn forget(&mut self, name: &str) {
+        if let Some(copy) = self.vectors.get_mut(name) {
+            (copy.behind, copy.ahead) = (true, false);
+        }
+    }
+
+    /// Makes `name` in another store's copy what `from` is here, without passing through the host. What is there
+    /// already keeps its address.
+    pub fn copy_to(&self, from: &str, to: &mut Option<Resident>, name: &str) -> Result<()> {
+        let Some(source) = self.vectors.get(from) else {
+            return Err(Error::new(format!(
+                "the vector {from} is not on the GPU yet; run a program on its store first"
+            )));
+        };
+        let to = to.get_or_insert_with(|| Resident::new(&self.gpu));
+        let fits = |copy: &Copy| copy.buffer.len() == source.buffer.len();
+        if !to.vectors.get(name).is_some_and(fits) {
+            let buffer = self.gpu.alloc(source.buffer.len())?;
+            let copy = Copy {
+                buffer,
+                behind: false,
+                ahead: true,
+            };
+            to.vectors.insert(name.into(), copy);
+        }
+        let copy = to.vectors.get_mut(name).expect("made above");
+        (copy.behind, copy.ahead) = (false, true);
+        copy.buffer.copy_from(&source.buffer)
+    }
+}
+
+fn bytes(values: &[f32]) -> &[u8] {
+    // SAFETY: any float is four bytes.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len() * 4) }
+}
+
+fn bytes_mut(values: &mut [f32]) -> &mut [u8] {
+    // SAFETY: any float is four bytes, and any four bytes are a float.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), values.len() * 4) }
+}
