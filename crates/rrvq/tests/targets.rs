@@ -5,9 +5,10 @@ use rrvq::config::Grow;
 use rrvq::model::Hierarchy;
 use rrvq::programs::Model;
 use rrvq_tensor::compile::{Kernel, Target, compile_for};
+use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::device::cpu::counter;
 use rrvq_tensor::optim::{Optimiser, Rule};
-use rrvq_tensor::{Data, Graph, Plan, Program, Store};
+use rrvq_tensor::{Data, Graph, Plan, Store};
 
 fn step(model: &Model, batch: usize, target: Target) -> Plan {
     let graph = Graph::new();
