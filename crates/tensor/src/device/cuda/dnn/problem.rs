@@ -152,6 +152,7 @@ mod tests {
             kw: 3,
             stride: 2,
             pad: 1,
+            filter: crate::op::Filter::Ohwi,
         }
     }
 
