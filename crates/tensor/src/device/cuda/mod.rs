@@ -7,5 +7,6 @@
 //! Plan ─► launches (sources, grids, arguments) ─► NVRTC ─► one CUDA graph ─► replay, replay, replay …
 //! ```
 
+pub mod blas;
 pub mod dnn;
 pub mod launch;

@@ -15,17 +15,16 @@ pub fn cuda<T>(result: std::result::Result<T, DriverError>, action: &str) -> Res
 }
 
 /// Device memory, freed when dropped.
-struct Memory(sys::CUdeviceptr);
+pub struct Memory(pub sys::CUdeviceptr);
 
 impl Memory {
-    fn new(bytes: usize) -> Result<Memory> {
-        // SAFETY: a context is current; the memory is filled before it is read.
+    /// `bytes` for what `purpose` names.
+    pub fn new(bytes: usize, purpose: &str) -> Result<Memory> {
+        // SAFETY: a context is current; the memory is written before it is read.
         let made = unsafe { result::malloc_sync(bytes.max(256)) };
-        let what = format!(
-            "find {} MiB of GPU memory to time convolutions in",
-            bytes >> 20
-        );
-        Ok(Memory(cuda(made, &what)?))
+        let mib = bytes.div_ceil(1 << 20);
+        let action = format!("find {mib} MiB of GPU memory {purpose}");
+        Ok(Memory(cuda(made, &action)?))
     }
 }
 
@@ -67,6 +66,8 @@ fn padded(bytes: usize) -> usize {
 const GROUP: f32 = 10.0;
 const GROUP_MICROS: f32 = 1500.0;
 
+const PURPOSE: &str = "to time convolutions in";
+
 impl Bench {
     /// Enough memory for each of the problems, which need so much workspace.
     pub fn new(problems: &[(&Problem, usize)]) -> Result<Bench> {
@@ -79,9 +80,9 @@ impl Bench {
         let workspace = problems.iter().map(|p| p.1).max().unwrap_or(0);
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
         let bench = Bench {
-            read: Memory::new(read)?,
-            written: Memory::new(written)?,
-            workspace: Memory::new(workspace)?,
+            read: Memory::new(read, PURPOSE)?,
+            written: Memory::new(written, PURPOSE)?,
+            workspace: Memory::new(workspace, PURPOSE)?,
             stream: cuda(
                 result::stream::create(result::stream::StreamKind::NonBlocking),
                 "make a stream",

@@ -168,6 +168,7 @@ impl Dnn {
                         Some(handle) => handle,
                         None => Arc::new(Handle::new(self.stream as CUstream)?),
                     };
+                    let guard = locked(&handle.stream);
                     loop {
                         let at = next.fetch_add(1, Ordering::Relaxed);
                         let Some(&(key, problem)) = open.get(at) else {
@@ -175,6 +176,7 @@ impl Dnn {
                         };
                         *locked(&made[at]) = self.make(&handle, key, problem);
                     }
+                    drop(guard);
                     locked(&self.idle).push(handle);
                     Ok(())
                 }));

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 /// A handle to cuDNN; one thread uses it at a time.
 pub(super) struct Handle {
     pub(super) raw: sys::cudnnHandle_t,
-    /// The stream it was last given.
-    stream: Mutex<usize>,
+    /// The stream it was last given; whoever holds the lock uses the handle.
+    pub(super) stream: Mutex<usize>,
 }
 
 // SAFETY: a handle is bound to a context, not to a thread, and its use is behind the lock.
