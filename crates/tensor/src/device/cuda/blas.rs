@@ -30,10 +30,6 @@ pub struct Blas {
     workspace: Memory,
 }
 
-// SAFETY: the handle is bound to a context, not to a thread; products are queued one at a time.
-unsafe impl Send for Blas {}
-unsafe impl Sync for Blas {}
-
 impl Drop for Blas {
     fn drop(&mut self) {
         // SAFETY: made by `new`, destroyed once.
@@ -139,7 +135,7 @@ impl Blas {
         // SAFETY: only looks for the library.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::new(
-                "cuBLASLt was not found: the CUDA toolkit's libraries are expected where the system looks for libraries; install them or use --device cpu",
+                "cuBLASLt was not found: the CUDA toolkit's libraries are expected where the system looks for libraries; install them or run on the CPU",
             ));
         }
         let workspace = Memory::new(WORKSPACE, "for matrix products")?;

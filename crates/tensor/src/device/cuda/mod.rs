@@ -13,7 +13,6 @@
 //! - [`library`], [`driver`], [`nvrtc`]: the ground all of it stands on.
 
 pub mod blas;
-pub mod codegen;
 pub mod dnn;
 pub mod driver;
 pub mod feed;
