@@ -8,3 +8,4 @@
 //! ```
 
 pub mod launch;
+pub mod responsibility;

@@ -1,0 +1,505 @@
+// Backward on tensor cores. A block has one warp for each unit of 16 codes and goes from tile to tile of 16 rows:
+// scores again, sums of the rows through shared memory, gradients of the scores in registers. Those meet the
+// codebook on the way to the embeddings (summed over warps in shared memory) and the embeddings on the way to the
+// codebook (summed in registers from tile to tile, written once at the end).
+
+#define WARPS UNITS
+#define THREADS (32 * WARPS)
+// Floats of one warp's share of the gradient of 16 embeddings, and of what rows tell of themselves.
+#define SHARE (16 * DIM)
+#define FIELDS 9
+#define FIELD_STRIDE (16 * (WARPS + 1))
+#define ROW_FLOATS 12
+// Floats a block leaves: Σ G e, Σ G (-½e²), what reaches mu through z, Σ G.
+#define LEFT (3 * CODES * DIM + CODES)
+#define LOADS ((1 + PRIOR) * 16 * DIM / 2)
+#define DZ_LOADS (16 * DIM / 2)
+#define MINE(n) (((n) + THREADS - 1) / THREADS)
+
+// A tile of embeddings [e, -½e²] and of dz, in pieces.
+struct Tile {
+    u16 q[Q_PIECES > Q_SQUARES ? Q_PIECES : Q_SQUARES][16][STRIDE];
+#if PRIOR
+    u16 p[P_PIECES > P_SQUARES ? P_PIECES : P_SQUARES][16][STRIDE];
+#endif
+    u16 dz[DZ_PIECES][16][MEAN_STRIDE];
+    float dkl[16];
+};
+
+// What of the next tile a thread has read already.
+struct Ahead {
+    float2 e[MINE(LOADS)];
+    float2 dz[MINE(DZ_LOADS)];
+    float dkl;
+};
+
+// Rows past the last one are read as the last one, with nothing flowing back.
+__device__ __forceinline__ void read_tile(Ahead& a, const E_Q* e_q, const E_P* e_p, const DZ* dz, const float* dkl, u32 first, u32 rows) {
+#pragma unroll
+    for (int n = 0; n < MINE(LOADS); n++) {
+        u32 i = n * THREADS + threadIdx.x, at = i % (8 * DIM);
+        u64 from = (u64)min(first + at / (DIM / 2), rows - 1) * DIM + at % (DIM / 2) * 2;
+        if (i < 8 * DIM) {
+            a.e[n] = pair_at(e_q + from);
+        } else if (i < LOADS) {
+            a.e[n] = pair_at(e_p + from);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < MINE(DZ_LOADS); n++) {
+        u32 i = n * THREADS + threadIdx.x, row = first + i / (DIM / 2);
+        a.dz[n] = make_float2(0.0f, 0.0f);
+        if (i < DZ_LOADS && row < rows) a.dz[n] = pair_at(dz + (u64)row * DIM + i % (DIM / 2) * 2);
+    }
+    a.dkl = threadIdx.x < 16 && first + threadIdx.x < rows ? dkl[first + threadIdx.x] : 0.0f;
+}
+
+template <int N, int SQUARES, int BOTH>
+__device__ __forceinline__ void write_pair(u16 (&to)[BOTH][16][STRIDE], u32 row, u32 column, float2 x) {
+    u32 piece[N], square[SQUARES];
+    split<N>(x.x, x.y, piece);
+    split<SQUARES>(-0.5f * x.x * x.x, -0.5f * x.y * x.y, square);
+#pragma unroll
+    for (int n = 0; n < N; n++) *(u32*)&to[n][row][column] = piece[n];
+#pragma unroll
+    for (int n = 0; n < SQUARES; n++) *(u32*)&to[n][row][DIM + column] = square[n];
+}
+
+__device__ __forceinline__ void write_tile(Tile* tile, const Ahead& a) {
+#pragma unroll
+    for (int n = 0; n < MINE(LOADS); n++) {
+        u32 i = n * THREADS + threadIdx.x, at = i % (8 * DIM);
+        u32 row = at / (DIM / 2), column = at % (DIM / 2) * 2;
+        if (i < 8 * DIM) {
+            write_pair<Q_PIECES, Q_SQUARES>(tile->q, row, column, a.e[n]);
+        } else if (i < LOADS) {
+#if PRIOR
+            write_pair<P_PIECES, P_SQUARES>(tile->p, row, column, a.e[n]);
+#endif
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < MINE(DZ_LOADS); n++) {
+        u32 i = n * THREADS + threadIdx.x;
+        if (i >= DZ_LOADS) continue;
+        u32 piece[DZ_PIECES];
+        split<DZ_PIECES>(a.dz[n].x, a.dz[n].y, piece);
+#pragma unroll
+        for (int k = 0; k < DZ_PIECES; k++) *(u32*)&tile->dz[k][i / (DIM / 2)][i % (DIM / 2) * 2] = piece[k];
+    }
+    if (threadIdx.x < 16) tile->dkl[threadIdx.x] = a.dkl;
+}
+
+// Pieces of A: 16 rows and 16 columns of a tile.
+template <int N, int BOTH, int LINE>
+__device__ __forceinline__ void load_rows(u32 (&a)[N][4], const u16 (&from)[BOTH][16][LINE], u32 column) {
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < N; n++) load_matrices(a[n], &from[n][lane % 16][column + lane / 16 * 8]);
+}
+
+// Pieces of B: the sum over 16 rows of a tile, 16 columns.
+template <int N, int BOTH, int LINE>
+__device__ __forceinline__ void load_rows_back(u32 (&b)[N][4], const u16 (&from)[BOTH][16][LINE], u32 column) {
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < N; n++) load_transposed(b[n], &from[n][lane % 16][column + lane / 16 * 8]);
+}
+
+template <int N, int SQUARES, int BOTH>
+__device__ __forceinline__ void add_scores(float (&s)[2][4], const u16 (&tile)[BOTH][16][STRIDE], const u32 (&b)[PIECES][4],
+                                           const u32 (&b_square)[PIECES][4], int step) {
+    u32 a[N][4], square[SQUARES][4];
+    load_rows(a, tile, 16 * step);
+    multiply_pieces(s[0], a, b, 0);
+    multiply_pieces(s[1], a, b, 2);
+    load_rows(square, tile, DIM + 16 * step);
+    multiply_pieces(s[0], square, b_square, 0);
+    multiply_pieces(s[1], square, b_square, 2);
+}
+
+// Σ over the rows of the tile of G [e, -½e²], `g` holding G transposed in pieces.
+template <int N, int SQUARES, int BOTH>
+__device__ __forceinline__ void add_moments(float (&sum)[WIDE / 8][4], const u32 (&g)[PIECES][4], const u16 (&tile)[BOTH][16][STRIDE]) {
+#pragma unroll
+    for (int j = 0; j < DIM / 16; j++) {
+        u32 b[N][4], square[SQUARES][4];
+        load_rows_back(b, tile, 16 * j);
+        multiply_pieces(sum[2 * j], g, b, 0);
+        multiply_pieces(sum[2 * j + 1], g, b, 2);
+        load_rows_back(square, tile, DIM + 16 * j);
+        multiply_pieces(sum[DIM / 8 + 2 * j], g, square, 0);
+        multiply_pieces(sum[DIM / 8 + 2 * j + 1], g, square, 2);
+    }
+}
+
+// Column of a share, moved so that eight rows meet no bank twice.
+__device__ __forceinline__ u32 share_at(u32 row, u32 column) { return row * DIM + (column ^ (row * 8 % DIM)); }
+
+// One unit's part of de = G·(mu iv) - e (G·iv).
+template <int N, int BOTH>
+__device__ __forceinline__ void leave_share(float* share, const u32 (&g)[PIECES][4], const u16* table, u32 unit,
+                                            const u16 (&tile)[BOTH][16][STRIDE]) {
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < DIM / 8; j++) {
+        u32 b[PIECES][4];
+        float linear[4] = {0.0f, 0.0f, 0.0f, 0.0f}, square[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        load_unit_back(b, table, STRIDE, unit, 8 * j, DIM + 8 * j);
+        multiply_pieces(linear, g, b, 0);
+        multiply_pieces(square, g, b, 2);
+        u32 column = 8 * j + 2 * (lane % 4);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            u32 row = lane / 4 + 8 * h;
+            float2 e = make_float2(0.0f, 0.0f);
+#pragma unroll
+            for (int n = N - 1; n >= 0; n--) {
+                u32 pair = *(const u32*)&tile[n][row][column];
+                e.x += low_half(pair);
+                e.y += high_half(pair);
+            }
+            float2 de = make_float2(linear[2 * h] - e.x * square[2 * h], linear[2 * h + 1] - e.y * square[2 * h + 1]);
+            *(float2*)(share + share_at(row, column)) = de;
+        }
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void sum_shares(const float* shares, T* to, u32 first, u32 rows) {
+    for (u32 i = threadIdx.x; i < 16 * DIM; i += THREADS) {
+        u32 row = i / DIM, column = i % DIM;
+        float sum = 0.0f;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) sum += shares[w * SHARE + share_at(row, column)];
+        if (to && first + row < rows) put(to + (u64)(first + row) * DIM + column, sum);
+    }
+}
+
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+__device__ __forceinline__ float warps_sum(float x) {
+#pragma unroll
+    for (int bit = WARPS / 2; bit > 0; bit /= 2) x += __shfl_xor_sync(~0u, x, bit);
+    return x;
+}
+
+__device__ __forceinline__ float warps_max(float x) {
+#pragma unroll
+    for (int bit = WARPS / 2; bit > 0; bit /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, bit));
+    return x;
+}
+
+// Puts together what the warps know of a row; lane l brings warp l's part.
+__device__ __forceinline__ void finish_row(const float* fields, float* out, u32 row, float inverse_tau) {
+    u32 lane = threadIdx.x % 32;
+    const float* mine = fields + row * (WARPS + 1) + lane % WARPS;
+    float max_q = mine[0], best = mine[2 * FIELD_STRIDE];
+    float top_q = warps_max(max_q), top = warps_max(best);
+    float of_q = exponential(max_q - top_q), of_y = exponential((best - top) * inverse_tau);
+    float inverse_q = 1.0f / warps_sum(mine[3 * FIELD_STRIDE] * of_q);
+    float cross = warps_sum(mine[6 * FIELD_STRIDE] * of_q);
+    float inverse_y = 1.0f / warps_sum(mine[5 * FIELD_STRIDE] * of_y);
+    float flow = warps_sum(mine[7 * FIELD_STRIDE] * of_y);
+    float top_p = 0.0f, inverse_p = 0.0f;
+#if PRIOR
+    float max_p = mine[FIELD_STRIDE];
+    top_p = warps_max(max_p);
+    inverse_p = 1.0f / warps_sum(mine[4 * FIELD_STRIDE] * exponential(max_p - top_p));
+#endif
+    u32 code = best == top ? __float_as_uint(mine[8 * FIELD_STRIDE]) : ~0u;
+#pragma unroll
+    for (int bit = WARPS / 2; bit > 0; bit /= 2) code = min(code, __shfl_xor_sync(~0u, code, bit));
+    if (lane == 0) {
+        float4* to = (float4*)(out + row * ROW_FLOATS);
+        to[0] = make_float4(top_q, inverse_q, top_p, inverse_p);
+        to[1] = make_float4(top, inverse_y, flow * inverse_y, cross * inverse_q);
+        to[2].x = __uint_as_float(code);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward(
+    const u32* counter, const float* tau, const float* noise_scale, const E_Q* e_q, const float* mu, const float* logvar, const E_P* e_p,
+    const DZ* dz, const float* dkl, DE_Q* de_q, DE_P* de_p, float* left, u32 rows, u32 stream) {
+    extern __shared__ float4 shared_memory[];
+    u16* table = (u16*)shared_memory;
+    u16* means = table + TABLE;
+    // The shares lie where the fields lay: never both in use.
+    float* shares = (float*)(means + MEANS_SHARED * PIECES * CODES * MEAN_STRIDE);
+    float* fields = shares;
+    float* constants = shares + (WARPS * SHARE > FIELDS * FIELD_STRIDE ? WARPS * SHARE : FIELDS * FIELD_STRIDE);
+    float* row_sums = constants + CODES;
+    Tile* tile = (Tile*)(row_sums + 16 * ROW_FLOATS);
+    u32 unit = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    u32 first = blockIdx.x * 16;
+    Ahead ahead;
+    read_tile(ahead, e_q, e_p, dz, dkl, first, rows);
+    fill_tables<MEANS_SHARED>(mu, logvar, table, constants, means);
+    write_tile(tile, ahead);
+    Noise noise = noise_of(counter, stream);
+    float scale = noise_scale[0], inverse_tau = 1.0f / tau[0];
+    float moments[WIDE / 8][4], through_z[DIM / 8][4], total[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        total[i] = 0.0f;
+#pragma unroll
+        for (int j = 0; j < WIDE / 8; j++) moments[j][i] = 0.0f;
+#pragma unroll
+        for (int j = 0; j < DIM / 8; j++) through_z[j][i] = 0.0f;
+    }
+#pragma unroll 1
+    for (; first < rows; first += gridDim.x * 16) {
+        __syncthreads();
+        u32 next = first + gridDim.x * 16;
+        if (next < rows) read_tile(ahead, e_q, e_p, dz, dkl, next, rows);
+        float q[2][4], p[2][4], dy[2][4];
+        start_scores(q, constants, unit);
+#if PRIOR
+        start_scores(p, constants, unit);
+#endif
+#pragma unroll
+        for (int s = 0; s < DIM / 16; s++) {
+            u32 b[PIECES][4], b_square[PIECES][4];
+            load_unit(b, table, STRIDE, unit, 16 * s);
+            load_unit(b_square, table, STRIDE, unit, DIM + 16 * s);
+            add_scores<Q_PIECES, Q_SQUARES>(q, tile->q, b, b_square, s);
+#if PRIOR
+            add_scores<P_PIECES, P_SQUARES>(p, tile->p, b, b_square, s);
+#endif
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) dy[0][i] = dy[1][i] = 0.0f;
+#pragma unroll
+        for (int s = 0; s < DIM / 16; s++) {
+            u32 a[DZ_PIECES][4], b[PIECES][4];
+            load_rows(a, tile->dz, 16 * s);
+#if MEANS_SHARED
+            load_unit(b, means, MEAN_STRIDE, unit, 16 * s);
+#else
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float* mean = mu + code_of(unit, i / 2, g) * DIM + 16 * s + i % 2 * 8 + 2 * t;
+                u32 piece[PIECES];
+                split<PIECES>(mean[0], mean[1], piece);
+#pragma unroll
+                for (int n = 0; n < PIECES; n++) b[n][i] = piece[n];
+            }
+#endif
+            multiply_pieces(dy[0], a, b, 0);
+            multiply_pieces(dy[1], a, b, 2);
+        }
+
+        // From here on q, p and y are weights relative to the largest score this warp saw in the row.
+        u32 code = code_of(unit, 0, 2 * t);
+        float y[2][4], ratio[2][4], max_q[2], max_p[2], best[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float noises[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            if (scale != 0.0f) unit_noise(noise, first + g + 8 * h, unit, noises);
+            u32 at = code;
+            float sum_q = 0.0f, sum_p = 0.0f, sum_y = 0.0f, flow = 0.0f, cross = 0.0f;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int i = j / 2, c = 2 * h + j % 2;
+                y[i][c] = fmaf(scale, noises[j], q[i][c]);
+                ratio[i][c] = PRIOR ? q[i][c] - p[i][c] : q[i][c];
+                if (j == 0 || q[i][c] > max_q[h]) max_q[h] = q[i][c];
+#if PRIOR
+                if (j == 0 || p[i][c] > max_p[h]) max_p[h] = p[i][c];
+#endif
+                if (j == 0 || y[i][c] > best[h]) {
+                    best[h] = y[i][c];
+                    at = code + 16 * j;
+                }
+            }
+#pragma unroll
+            for (int bit = 1; bit < 4; bit *= 2) {
+                float other = __shfl_xor_sync(~0u, best[h], bit);
+                u32 other_at = __shfl_xor_sync(~0u, at, bit);
+                if (better(other, other_at, best[h], at)) {
+                    best[h] = other;
+                    at = other_at;
+                }
+            }
+            max_q[h] = quad_max(max_q[h]);
+#if PRIOR
+            max_p[h] = quad_max(max_p[h]);
+#endif
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int i = j / 2, c = 2 * h + j % 2;
+                q[i][c] = exponential(q[i][c] - max_q[h]);
+                y[i][c] = exponential((y[i][c] - best[h]) * inverse_tau);
+                sum_q += q[i][c];
+                sum_y += y[i][c];
+                cross = fmaf(q[i][c], ratio[i][c], cross);
+                flow = fmaf(y[i][c], dy[i][c], flow);
+#if PRIOR
+                p[i][c] = exponential(p[i][c] - max_p[h]);
+                sum_p += p[i][c];
+#endif
+            }
+            sum_q = quad_sum(sum_q);
+            sum_y = quad_sum(sum_y);
+            cross = quad_sum(cross);
+            flow = quad_sum(flow);
+#if PRIOR
+            sum_p = quad_sum(sum_p);
+#endif
+            if (t == 0) {
+                float* to = fields + (g + 8 * h) * (WARPS + 1) + unit;
+                to[0] = max_q[h];
+                to[2 * FIELD_STRIDE] = best[h];
+                to[3 * FIELD_STRIDE] = sum_q;
+                to[5 * FIELD_STRIDE] = sum_y;
+                to[6 * FIELD_STRIDE] = cross;
+                to[7 * FIELD_STRIDE] = flow;
+                to[8 * FIELD_STRIDE] = __uint_as_float(at);
+#if PRIOR
+                to[FIELD_STRIDE] = max_p[h];
+                to[4 * FIELD_STRIDE] = sum_p;
+#endif
+            }
+        }
+        __syncthreads();
+        for (u32 row = unit; row < 16; row += WARPS) finish_row(fields, row_sums, row, inverse_tau);
+        __syncthreads();
+
+        // q and p become the gradients of their scores, y the weight with which dz reaches the means.
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            u32 row = g + 8 * h;
+            const float4* of_row = (const float4*)(row_sums + row * ROW_FLOATS);
+            float4 softmax = of_row[0], sample = of_row[1];
+            u32 chosen = __float_as_uint(of_row[2].x);
+            float weight = tile->dkl[row];
+            float of_q = exponential(max_q[h] - softmax.x) * softmax.y * weight;
+            float of_y = exponential((best[h] - sample.x) * inverse_tau) * sample.y;
+#if PRIOR
+            float of_p = exponential(max_p[h] - softmax.z) * softmax.w * weight;
+#endif
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int i = j / 2, c = 2 * h + j % 2;
+                float prob = q[i][c] * of_q, relaxed = y[i][c] * of_y;
+                q[i][c] = fmaf(relaxed * (dy[i][c] - sample.z), inverse_tau, prob * (ratio[i][c] - sample.w));
+                total[j] += q[i][c];
+#if PRIOR
+                p[i][c] = fmaf(p[i][c], of_p, -prob);
+                total[j] += p[i][c];
+#endif
+                y[i][c] = RELAXED ? relaxed : (code + 16 * j == chosen ? 1.0f : 0.0f);
+            }
+        }
+        u32 g_q[PIECES][4], turned[PIECES][4];
+#if PRIOR
+        u32 g_p[PIECES][4];
+#endif
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                u32 piece[PIECES];
+                split<PIECES>(q[i][2 * h], q[i][2 * h + 1], piece);
+#pragma unroll
+                for (int n = 0; n < PIECES; n++) g_q[n][2 * i + h] = piece[n];
+#if PRIOR
+                split<PIECES>(p[i][2 * h], p[i][2 * h + 1], piece);
+#pragma unroll
+                for (int n = 0; n < PIECES; n++) g_p[n][2 * i + h] = piece[n];
+#endif
+            }
+        }
+        leave_share<Q_PIECES>(shares + unit * SHARE, g_q, table, unit, tile->q);
+#pragma unroll
+        for (int n = 0; n < PIECES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) turned[n][i] = transposed(g_q[n][i / 2 + i % 2 * 2]);
+        add_moments<Q_PIECES, Q_SQUARES>(moments, turned, tile->q);
+#if PRIOR
+#pragma unroll
+        for (int n = 0; n < PIECES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) turned[n][i] = transposed(g_p[n][i / 2 + i % 2 * 2]);
+        add_moments<P_PIECES, P_SQUARES>(moments, turned, tile->p);
+#endif
+        u32 weights[RELAXED ? PIECES : 1][4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 piece[RELAXED ? PIECES : 1];
+            split<RELAXED ? PIECES : 1>(y[i % 2][2 * (i / 2)], y[i % 2][2 * (i / 2) + 1], piece);
+#pragma unroll
+            for (int n = 0; n < (RELAXED ? PIECES : 1); n++) weights[n][i] = transposed(piece[n]);
+        }
+#pragma unroll
+        for (int j = 0; j < DIM / 16; j++) {
+            u32 b[DZ_PIECES][4];
+            load_rows_back(b, tile->dz, 16 * j);
+            multiply_pieces(through_z[2 * j], weights, b, 0);
+            multiply_pieces(through_z[2 * j + 1], weights, b, 2);
+        }
+        __syncthreads();
+        sum_shares(shares, de_q, first, rows);
+#if PRIOR
+        __syncthreads();
+        leave_share<P_PIECES>(shares + unit * SHARE, g_p, table, unit, tile->p);
+        __syncthreads();
+        sum_shares(shares, de_p, first, rows);
+#endif
+        if (next < rows) write_tile(tile, ahead);
+    }
+
+    float* mine = left + (u64)blockIdx.x * LEFT;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        u32 at = code_of(unit, h, g) * DIM + 2 * t;
+#pragma unroll
+        for (int j = 0; j < DIM / 8; j++) {
+            *(float2*)(mine + at + 8 * j) = make_float2(moments[j][2 * h], moments[j][2 * h + 1]);
+            *(float2*)(mine + CODES * DIM + at + 8 * j) = make_float2(moments[DIM / 8 + j][2 * h], moments[DIM / 8 + j][2 * h + 1]);
+            *(float2*)(mine + 2 * CODES * DIM + at + 8 * j) = make_float2(through_z[j][2 * h], through_z[j][2 * h + 1]);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+#pragma unroll
+        for (int bit = 4; bit < 32; bit *= 2) total[j] += __shfl_xor_sync(~0u, total[j], bit);
+        if (g == 0) mine[3 * CODES * DIM + code_of(unit, 0, 2 * t) + 16 * j] = total[j];
+    }
+}
+
+// Adds what the blocks left, in a fixed order, and turns it into the gradients of one code.
+extern "C" __global__ void __launch_bounds__(256) responsibility_codebook(const float* left, const float* mu, const float* logvar,
+                                                                          float* dmu, float* dlogvar, u32 blocks) {
+    __shared__ float parts[8][4][32];
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, code = blockIdx.x;
+    u32 at = code * DIM + lane % DIM;
+    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 4
+    for (u32 b = warp; b < blocks; b += 8) {
+        const float* from = left + (u64)b * LEFT;
+#pragma unroll
+        for (int i = 0; i < 3; i++) sum[i] += from[i * CODES * DIM + at];
+        sum[3] += from[3 * CODES * DIM + code];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) parts[warp][i][lane] = sum[i];
+    __syncthreads();
+    if (warp > 0 || lane >= DIM) return;
+    for (int w = 1; w < 8; w++)
+        for (int i = 0; i < 4; i++) sum[i] += parts[w][i][lane];
+    float m = mu[at], iv = expf(-logvar[at]);
+    float centred = fmaf(-m, sum[3], sum[0]);
+    if (dmu) dmu[at] = fmaf(iv, centred, sum[2]);
+    // Σ G (e - mu)² = -2 Σ G (-½e²) - mu Σ G e - mu (Σ G e - mu Σ G)
+    float spread = fmaf(-m, centred, fmaf(-m, sum[0], -2.0f * sum[1]));
+    if (dlogvar) dlogvar[at] = 0.5f * fmaf(iv, spread, -sum[3]);
+}

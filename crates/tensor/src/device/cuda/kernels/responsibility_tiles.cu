@@ -1,0 +1,129 @@
+// What the tensor-core kernels share: numbers as sums of bf16 pieces, the codebook in shared memory, the scores.
+//
+// Scores are one matrix product of inner length 2 DIM, [e, -½e²]·[mu iv ; iv] + c. A product of floats is the sum
+// of products of their pieces, small ones first; two pieces keep 16 bits, three keep all 24. Embeddings stored as
+// bf16 are one piece, their squares two, without loss.
+//
+// Codes are taken in units of 16, two tiles of 8 columns. Column 2t + c of tile i of unit u is code
+// 64 (u / 4) + 16 (2i + c) + 4 (u % 4) + t: the four codes of a thread take the four words of one block of noise.
+//
+// Also given: PIECES, and the numbers of pieces of the embeddings, of their squares and of dz: Q_PIECES, Q_SQUARES,
+// P_PIECES, P_SQUARES, DZ_PIECES.
+
+#define WIDE (2 * DIM)
+// Rows in shared memory start 16 bytes apart modulo 128, so that eight of them meet no bank twice.
+#define STRIDE (WIDE + 8)
+#define MEAN_STRIDE (DIM + 8)
+#define UNITS (CODES / 16)
+#define TABLE (PIECES * CODES * STRIDE)
+
+__device__ __forceinline__ u32 code_of(u32 unit, u32 tile, u32 column) {
+    return 64 * (unit / 4) + 16 * (2 * tile + column % 2) + 4 * (unit % 4) + column / 2;
+}
+
+// Where a code's row is in the tables.
+__device__ __forceinline__ u32 slot_of(u32 code) {
+    u32 word = code / 16 % 4, lane = code % 16;
+    return 16 * (4 * (code / 64) + lane / 4) + 8 * (word / 2) + 2 * (lane % 4) + word % 2;
+}
+
+__device__ __forceinline__ float low_half(u32 pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_half(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+// Two numbers as N pairs of pieces, the largest first.
+template <int N>
+__device__ __forceinline__ void split(float x, float y, u32 (&piece)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        piece[i] = bf16_pair(x, y);
+        x -= low_half(piece[i]);
+        y -= high_half(piece[i]);
+    }
+}
+
+// C += A B for numbers in pieces.
+template <int NA, int NB>
+__device__ __forceinline__ void multiply_pieces(float (&c)[4], const u32 (&a)[NA][4], const u32 (&b)[NB][4], int at) {
+#pragma unroll
+    for (int order = PIECES - 1; order >= 0; order--) {
+#pragma unroll
+        for (int i = 0; i < NA; i++) {
+            int j = order - i;
+            if (j >= 0 && j < NB) multiply(c, a[i], b[j][at], b[j][at + 1]);
+        }
+    }
+}
+
+__device__ __forceinline__ float2 pair_at(const float* at) { return *(const float2*)at; }
+__device__ __forceinline__ float2 pair_at(const bf16* at) {
+    u32 bits = *(const u32*)at;
+    return make_float2(low_half(bits), high_half(bits));
+}
+
+// [mu iv, iv] in pieces, a row a code, and c = -½ Σ (mu² iv + logvar); with them, if wanted, mu itself.
+template <int MEANS>
+__device__ __forceinline__ void fill_tables(const float* mu, const float* logvar, u16* table, float* constants, u16* means) {
+    u32 lane = threadIdx.x % 32, warps = blockDim.x / 32;
+#pragma unroll 4
+    for (u32 code = threadIdx.x / 32; code < CODES; code += warps) {
+        u32 slot = slot_of(code);
+        float sum = 0.0f;
+        if (lane < DIM) {
+            float m = mu[code * DIM + lane], lv = logvar[code * DIM + lane];
+            float iv = expf(-lv);
+            float scaled = m * iv;
+            sum = fmaf(scaled, m, lv);
+            u32 piece[PIECES];
+            split<PIECES>(scaled, iv, piece);
+#pragma unroll
+            for (int i = 0; i < PIECES; i++) {
+                u16* row = table + (i * CODES + slot) * STRIDE;
+                row[lane] = (u16)piece[i];
+                row[DIM + lane] = (u16)(piece[i] >> 16);
+            }
+            if (MEANS) {
+                split<PIECES>(m, 0.0f, piece);
+#pragma unroll
+                for (int i = 0; i < PIECES; i++) means[(i * CODES + slot) * MEAN_STRIDE + lane] = (u16)piece[i];
+            }
+        }
+#pragma unroll
+        for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(~0u, sum, bit);
+        if (lane == 0) constants[slot] = -0.5f * sum;
+    }
+}
+
+// Starts the scores of a unit at its constants.
+__device__ __forceinline__ void start_scores(float (&s)[2][4], const float* constants, u32 unit) {
+    u32 t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float2 c = *(const float2*)(constants + 16 * unit + 8 * i + 2 * t);
+        s[i][0] = s[i][2] = c.x;
+        s[i][1] = s[i][3] = c.y;
+    }
+}
+
+// Pieces of B for one unit and 16 columns of a table: tile 0 in registers 0 and 1, tile 1 in 2 and 3.
+__device__ __forceinline__ void load_unit(u32 (&b)[PIECES][4], const u16* table, u32 stride, u32 unit, u32 column) {
+    u32 lane = threadIdx.x % 32;
+    u32 slot = 16 * unit + lane / 16 * 8 + lane % 8;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) load_matrices(b[i], table + (i * CODES + slot) * stride + column + lane / 8 % 2 * 8);
+}
+
+// Pieces of B for the sum over the codes of one unit: columns `first` in registers 0 and 1, `second` in 2 and 3.
+__device__ __forceinline__ void load_unit_back(u32 (&b)[PIECES][4], const u16* table, u32 stride, u32 unit, u32 first, u32 second) {
+    u32 lane = threadIdx.x % 32;
+    u32 slot = 16 * unit + lane % 16;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) load_transposed(b[i], table + (i * CODES + slot) * stride + (lane < 16 ? first : second));
+}
+
+// Standard noise of a thread's four codes of a unit.
+__device__ __forceinline__ void unit_noise(const Noise& noise, u32 row, u32 unit, float (&g)[4]) {
+    u32 word[4];
+    philox(noise, 16 * (row * (CODES / 64) + unit / 4) + 4 * (unit % 4) + threadIdx.x % 4, word);
+#pragma unroll
+    for (int j = 0; j < 4; j++) g[j] = gumbel_of(word[j]);
+}

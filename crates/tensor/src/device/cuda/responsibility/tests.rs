@@ -1,0 +1,398 @@
+//! Every variant compiles for the GPUs it is meant for, within its registers; launches are shaped as promised.
+//!
+//! `RRVQ_KERNEL_FOLDER` names a folder that gets all sources and launches, for programs that run and time them.
+
+use super::*;
+use crate::compile::Base;
+use crate::device::cuda::launch::Launch;
+use cudarc::nvrtc::{result, sys};
+use std::collections::HashSet;
+use std::ffi::{CStr, CString};
+use std::fmt::Write;
+
+const NAMES: [&str; 16] = [
+    "counter", "tau", "scale", "e_q", "mu", "logvar", "e_p", "dz", "dkl", "z", "index", "kl",
+    "de_q", "dmu", "dlogvar", "de_p",
+];
+
+/// A call of both directions.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    rows: usize,
+    dim: usize,
+    codes: usize,
+    prior: bool,
+    relaxed: bool,
+    half: bool,
+    exact: bool,
+    plain: bool,
+}
+
+fn place(name: &str, dtype: DType) -> Place {
+    let input = NAMES.iter().position(|n| *n == name).expect("a known name");
+    Place {
+        base: Base::Input(input),
+        offset: 0,
+        dtype,
+    }
+}
+
+impl Call {
+    fn launches(&self) -> [Launches; 2] {
+        let op = ResponsibilityOp {
+            relaxed: self.relaxed,
+            stream: 3,
+            prior: self.prior,
+        };
+        let f = DType::F32;
+        let map = if self.half { DType::Bf16 } else { f };
+        let mut inputs = vec![
+            place("counter", DType::U32),
+            place("tau", f),
+            place("scale", f),
+            place("e_q", map),
+            place("mu", f),
+            place("logvar", f),
+        ];
+        inputs.extend(self.prior.then(|| place("e_p", map)));
+        let mut with_flow = inputs.clone();
+        with_flow.extend([place("dz", map), place("dkl", f)]);
+        let z = place("z", map);
+        let (index, kl) = (Some(place("index", DType::U32)), Some(place("kl", f)));
+        let outputs = [
+            Some(place("de_q", map)),
+            Some(place("dmu", f)),
+            Some(place("dlogvar", f)),
+            self.prior.then(|| place("de_p", map)),
+        ];
+        let (rows, dim, codes) = (self.rows, self.dim, self.codes);
+        if !self.plain {
+            return [
+                forward(&op, rows, dim, codes, &inputs, z, index, kl, self.exact),
+                backward(&op, rows, dim, codes, &with_flow, &outputs, self.exact),
+            ];
+        }
+        let case = |inputs| Case {
+            op: &op,
+            rows,
+            dim,
+            codes,
+            inputs,
+            exact: self.exact,
+        };
+        [
+            plain::forward(&case(&inputs), z, index, kl),
+            plain::backward(&case(&with_flow), &outputs),
+        ]
+    }
+
+    fn name(&self) -> String {
+        let word = |yes, word: &str| {
+            if yes {
+                format!("-{word}")
+            } else {
+                String::new()
+            }
+        };
+        format!(
+            "r{}-d{}-k{}{}{}{}{}{}",
+            self.rows,
+            self.dim,
+            self.codes,
+            word(self.prior, "prior"),
+            word(self.relaxed, "relaxed"),
+            word(self.half, "bf16"),
+            word(self.exact, "exact"),
+            word(self.plain, "plain"),
+        )
+    }
+}
+
+const TRAINING: Call = Call {
+    rows: 4096,
+    dim: 32,
+    codes: 256,
+    prior: true,
+    relaxed: false,
+    half: true,
+    exact: false,
+    plain: false,
+};
+
+/// All choices of one size.
+fn variants(size: Call) -> Vec<Call> {
+    let flags = (0..16).map(|bits| [1, 2, 4, 8].map(|bit| bits & bit != 0));
+    flags
+        .map(|[prior, relaxed, half, exact]| Call {
+            prior,
+            relaxed,
+            half,
+            exact,
+            ..size
+        })
+        .collect()
+}
+
+fn calls() -> Vec<Call> {
+    let mut calls = Vec::new();
+    for rows in [65536, 16384, 4096, 1024] {
+        calls.push(Call { rows, ..TRAINING });
+        let plain = true;
+        calls.push(Call {
+            rows,
+            plain,
+            ..TRAINING
+        });
+        let (half, exact) = (false, true);
+        calls.push(Call {
+            rows,
+            half,
+            exact,
+            ..TRAINING
+        });
+        let relaxed = true;
+        calls.push(Call {
+            rows,
+            relaxed,
+            ..TRAINING
+        });
+    }
+    calls.extend(variants(Call {
+        rows: 333,
+        ..TRAINING
+    }));
+    let (dim, codes) = (16, 64);
+    calls.extend(variants(Call {
+        rows: 50,
+        dim,
+        codes,
+        ..TRAINING
+    }));
+    calls.push(Call {
+        rows: 90,
+        dim: 16,
+        codes: 128,
+        half: false,
+        ..TRAINING
+    });
+    for (rows, dim, codes) in [(70, 5, 19), (40, 32, 16), (33, 100, 300), (9, 3, 2)] {
+        let (half, exact) = (false, true);
+        for (prior, relaxed) in [(true, false), (false, true)] {
+            calls.push(Call {
+                rows,
+                dim,
+                codes,
+                prior,
+                relaxed,
+                half,
+                exact,
+                plain: true,
+            });
+        }
+    }
+    calls
+}
+
+/// Compiles for one GPU; the assembler's words on registers and spills.
+fn compile(source: &str, arch: &str) -> Result<String, String> {
+    let text = CString::new(source).expect("no zero in a source");
+    let program = result::create_program(&text, None).map_err(|e| e.to_string())?;
+    let options = [
+        format!("--gpu-architecture={arch}"),
+        "--std=c++17".into(),
+        "--ptxas-options=-v".into(),
+    ];
+    let done = unsafe { result::compile_program(program, &options) };
+    let log = unsafe { result::get_program_log(program) }.map_err(|e| e.to_string())?;
+    let log = unsafe { CStr::from_ptr(log.as_ptr()) }.to_string_lossy();
+    unsafe { result::destroy_program(program) }.map_err(|e| e.to_string())?;
+    match done {
+        Ok(()) => Ok(log.into_owned()),
+        Err(_) => Err(log.into_owned()),
+    }
+}
+
+fn has_compiler() -> bool {
+    let has = unsafe { sys::is_culib_present() };
+    if !has {
+        println!("skipped: no NVRTC here");
+    }
+    has
+}
+
+fn compile_all(calls: &[Call], arch: &str) {
+    let mut seen = HashSet::new();
+    for call in calls {
+        for launch in call.launches().iter().flat_map(|l| &l.list) {
+            if !seen.insert(launch.function.source.clone()) {
+                continue;
+            }
+            match compile(&launch.function.source, arch) {
+                Ok(log) => {
+                    let spills = log.lines().filter(|l| l.contains("bytes spill"));
+                    for line in spills {
+                        assert!(
+                            line.contains(" 0 bytes spill stores"),
+                            "{} on {arch}: {line}",
+                            call.name()
+                        );
+                    }
+                    if std::env::var_os("RRVQ_KERNEL_FOLDER").is_some() {
+                        println!("{} on {arch}:\n{log}", call.name());
+                    }
+                }
+                Err(log) => panic!("{} on {arch}:\n{log}", call.name()),
+            }
+        }
+    }
+}
+
+#[test]
+fn training_compiles_for_both_gpus_without_spills() {
+    if !has_compiler() {
+        return;
+    }
+    for arch in ["sm_80", "sm_90"] {
+        compile_all(&[TRAINING], arch);
+    }
+}
+
+/// Minutes: asked for by name.
+#[test]
+#[ignore = "compiles every variant, which takes minutes"]
+fn all_variants_compile_for_both_gpus() {
+    if !has_compiler() {
+        return;
+    }
+    for arch in ["sm_80", "sm_90"] {
+        compile_all(&calls(), arch);
+    }
+}
+
+#[test]
+fn sizes_choose_the_road() {
+    let names = |call: Call| {
+        let [forward, backward] = call.launches();
+        let first = |l: &Launches| l.list[0].function.name.clone();
+        [first(&forward), first(&backward)]
+    };
+    assert_eq!(
+        names(TRAINING),
+        ["responsibility_forward", "responsibility_backward"]
+    );
+    let odd = Call {
+        dim: 31,
+        ..TRAINING
+    };
+    assert_eq!(names(odd), ["responsibility_tables"; 2]);
+    let many = Call {
+        codes: 512,
+        ..TRAINING
+    };
+    assert_eq!(names(many), ["responsibility_tables"; 2]);
+}
+
+#[test]
+fn scratch_is_aligned_and_counted() {
+    for call in calls() {
+        for launches in call.launches() {
+            for arg in launches.list.iter().flat_map(|l| &l.args) {
+                if let Arg::Scratch(at) = arg {
+                    assert!(at % 256 == 0 && *at < launches.scratch, "{call:?}");
+                }
+            }
+            for launch in &launches.list {
+                assert!(launch.grid.iter().all(|n| *n > 0) && launch.block > 0);
+                assert!(launch.shared <= 163 * 1024, "{call:?}");
+            }
+        }
+    }
+}
+
+/// All rows of the four sizes are some block's, and small layers still spread over the GPU.
+#[test]
+fn grids_cover_the_rows() {
+    for (rows, forward_warps) in [(65536, 4096), (16384, 2048), (4096, 2048), (1024, 512)] {
+        let [forward, backward] = Call { rows, ..TRAINING }.launches();
+        let launch = &forward.list[0];
+        let Some(Arg::U32(parts)) = launch.args.last() else {
+            panic!("the last argument is the number of parts");
+        };
+        assert_eq!(rows / 16 * *parts as usize, forward_warps, "{rows}");
+        assert!(launch.grid[0] <= 264 && backward.list[0].grid[0] <= 132);
+    }
+}
+
+fn describe(launches: &Launches, sources: &mut Vec<String>) -> String {
+    let mut text = format!("{{\"scratch\": {}, \"launches\": [", launches.scratch);
+    for (i, launch) in launches.list.iter().enumerate() {
+        let Launch {
+            function,
+            grid,
+            block,
+            shared,
+            args,
+        } = launch;
+        let known = sources.iter().position(|s| *s == function.source);
+        let source = known.unwrap_or_else(|| {
+            sources.push(function.source.clone());
+            sources.len() - 1
+        });
+        let args: Vec<String> = args
+            .iter()
+            .map(|arg| match arg {
+                Arg::Place(Place {
+                    base: Base::Input(i),
+                    ..
+                }) => format!("\"{}\"", NAMES[*i]),
+                Arg::Scratch(at) => format!("[\"scratch\", {at}]"),
+                Arg::U32(v) => v.to_string(),
+                Arg::Null => "null".into(),
+                other => panic!("{other:?} is no argument of these kernels"),
+            })
+            .collect();
+        let comma = if i > 0 { ", " } else { "" };
+        let _ = write!(
+            text,
+            "{comma}{{\"source\": {source}, \"name\": \"{}\", \"grid\": {grid:?}, \"block\": {block}, \"shared\": {shared}, \"args\": [{}]}}",
+            function.name,
+            args.join(", ")
+        );
+    }
+    text + "]}"
+}
+
+#[test]
+fn sources_and_launches_can_be_taken_away() {
+    let (mut sources, mut lines) = (Vec::new(), Vec::new());
+    for call in calls() {
+        let [forward, backward] = call.launches();
+        let Call {
+            rows,
+            dim,
+            codes,
+            prior,
+            relaxed,
+            half,
+            exact,
+            plain,
+        } = call;
+        lines.push(format!(
+            "{{\"name\": \"{}\", \"rows\": {rows}, \"dim\": {dim}, \"codes\": {codes}, \"prior\": {prior}, \"relaxed\": {relaxed}, \"half\": {half}, \"exact\": {exact}, \"plain\": {plain}, \"forward\": {}, \"backward\": {}}}",
+            call.name(),
+            describe(&forward, &mut sources),
+            describe(&backward, &mut sources)
+        ));
+    }
+    assert!(sources.iter().all(|s| !s.contains("#include")));
+    let Some(folder) = std::env::var_os("RRVQ_KERNEL_FOLDER") else {
+        return;
+    };
+    let folder = std::path::Path::new(&folder);
+    std::fs::create_dir_all(folder).expect("a folder");
+    for (i, source) in sources.iter().enumerate() {
+        std::fs::write(folder.join(format!("{i}.cu")), source).expect("a source file");
+    }
+    let all = format!("[\n{}\n]\n", lines.join(",\n"));
+    std::fs::write(folder.join("calls.json"), all).expect("the list of calls");
+}
