@@ -4,12 +4,14 @@ mod common;
 use common::{Said, Scratch};
 
 /// Every command that computes, with enough arguments to get as far as the device.
-const COMPUTING: [&[&str]; 5] = [
+const COMPUTING: [&[&str]; 7] = [
     &["train", "--preset", "tiny-swatches", "--out", "new"],
     &["eval", "run"],
     &["sample", "run", "--out", "x.png"],
     &["reconstruct", "run", "--out", "x.png"],
     &["bench", "step"],
+    &["bench", "eval"],
+    &["bench", "profile"],
 ];
 
 /// As on a machine without a GPU, also where there is one.

@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 10] = [
+const COMMANDS: [(&str, &[&str]); 12] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -60,9 +60,37 @@ const COMMANDS: [(&str, &[&str]); 10] = [
     ),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),
-    ("bench", &["step"]),
+    ("bench", &["step", "eval", "profile"]),
     (
         "bench step",
+        &[
+            "--device",
+            "--precision",
+            "--layers",
+            "--channels",
+            "--embed",
+            "--codes",
+            "--batch",
+            "--steps",
+            "--json",
+        ],
+    ),
+    (
+        "bench eval",
+        &[
+            "--device",
+            "--precision",
+            "--layers",
+            "--channels",
+            "--embed",
+            "--codes",
+            "--batch",
+            "--steps",
+            "--json",
+        ],
+    ),
+    (
+        "bench profile",
         &[
             "--device",
             "--precision",

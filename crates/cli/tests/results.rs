@@ -350,6 +350,32 @@ fn speed_is_measured() {
         text.contains("ms/step") && text.contains("convolution"),
         "{text}"
     );
+    let scored = scratch
+        .run(&[&["bench", "eval", "--json"], &sizes[..]].concat())
+        .json();
+    for key in ["images_per_second", "plan_bytes", "loss"] {
+        assert!(number(&scored, key) > 0.0, "{key} in {scored}");
+    }
+    assert!(number(&scored, "plan_bytes") < number(&found, "plan_bytes"));
+    let text = scratch
+        .run(&[&["bench", "eval"], &sizes[..]].concat())
+        .done();
+    assert!(text.contains("ms/batch"), "{text}");
+    let profile = scratch
+        .run(&[&["bench", "profile", "--json"], &sizes[..]].concat())
+        .json();
+    let kinds = profile["kinds"].as_array().unwrap();
+    let sum = |key: &str| kinds.iter().map(|kind| number(kind, key)).sum::<f64>();
+    assert!((sum("share") - 1.0).abs() < 1e-9, "{profile}");
+    assert!((sum("ms") - number(&profile, "ms")).abs() < 1e-9);
+    assert_eq!(sum("launches"), number(&found, "kernels"));
+    let text = scratch
+        .run(&[&["bench", "profile"], &sizes[..]].concat())
+        .done();
+    assert!(
+        text.contains("GB/s") && text.contains("responsibility, gradient"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -76,7 +76,10 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         .flat_map(|(i, plan)| lower::functions(&lower::jobs(plan, i >= 3)))
         .collect();
     let functions: Vec<_> = functions.iter().collect();
-    let sources: Vec<String> = codegen::sources(&functions).into_iter().map(|s| s.0).collect();
+    let sources: Vec<String> = codegen::sources(&functions)
+        .into_iter()
+        .map(|s| s.0)
+        .collect();
     for arch in ["sm_80", "sm_90"] {
         let cubins = nvrtc::compile_all(&sources, arch, None).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(cubins.len(), sources.len());

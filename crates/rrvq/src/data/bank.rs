@@ -2,6 +2,7 @@
 
 use super::{Dataset, Split};
 use crate::error::Result;
+use rayon::prelude::*;
 use rrvq_tensor::Device;
 use rrvq_tensor::device::Bank;
 
@@ -10,9 +11,10 @@ pub fn put(device: &Device, data: &dyn Dataset, split: Split, count: usize) -> R
     let [height, width, channels] = data.shape();
     let item = height * width * channels;
     let mut bytes = vec![0; count * item];
-    for (index, image) in bytes.chunks_exact_mut(item).enumerate() {
-        data.read(split, index, image);
-    }
+    bytes
+        .par_chunks_exact_mut(item)
+        .enumerate()
+        .for_each(|(index, image)| data.read(split, index, image));
     Ok(Bank::new(device, bytes, item, width, channels)?)
 }
 

@@ -293,27 +293,21 @@ mod tests {
     #[test]
     fn short_and_foreign_files_are_named_with_the_byte() {
         let scratch = Scratch::new();
-        write(
-            &scratch.path(""),
-            Form::Binary,
-            |batch, bytes| match batch {
-                3 => bytes.truncate(5000),
-                _ => {}
-            },
-        );
+        write(&scratch.path(""), Form::Binary, |batch, bytes| {
+            if batch == 3 {
+                bytes.truncate(5000)
+            }
+        });
         let short = said(&scratch.path(""));
         assert!(
             short.contains("data_batch_4.bin ends at byte 5000; expected 6146 bytes"),
             "{short}"
         );
-        write(
-            &scratch.path(""),
-            Form::Binary,
-            |batch, bytes| match batch {
-                5 => bytes[3073] = 77,
-                _ => {}
-            },
-        );
+        write(&scratch.path(""), Form::Binary, |batch, bytes| {
+            if batch == 5 {
+                bytes[3073] = 77
+            }
+        });
         let foreign = said(&scratch.path(""));
         assert!(
             foreign.contains("test_batch.bin") && foreign.contains("byte 3073 is 77"),

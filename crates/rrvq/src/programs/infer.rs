@@ -112,7 +112,7 @@ impl Scorer {
         }
         let values = [
             elbo.log_likelihood,
-            graph.concat(&elbo.kl, 1),
+            graph.concat(&elbo.kl, 0),
             graph.concat(&tallies, 0),
         ];
         let outputs: Vec<(&str, Var<'_>)> = SCORES.into_iter().zip(values).collect();
@@ -192,10 +192,8 @@ impl Scorer {
 
     /// All outputs one after another, for the first `count` images.
     fn scores(&self, values: &[f32], count: usize) -> Scores {
-        let layers = self.codes.len();
         let (log_likelihood, rest) = values.split_at(self.batch);
-        let (kl, mut tally) = rest.split_at(self.batch * layers);
-        let of_layer = |layer| kl[layer..].iter().step_by(layers).take(count).copied();
+        let (kl, mut tally) = rest.split_at(self.batch * self.codes.len());
         let take = |codes: &usize| {
             let (here, rest) = tally.split_at(*codes);
             tally = rest;
@@ -203,7 +201,10 @@ impl Scorer {
         };
         Scores {
             log_likelihood: log_likelihood[..count].to_vec(),
-            kl: (0..layers).map(|l| of_layer(l).collect()).collect(),
+            kl: kl
+                .chunks_exact(self.batch)
+                .map(|layer| layer[..count].to_vec())
+                .collect(),
             tally: self.codes.iter().map(take).collect(),
         }
     }

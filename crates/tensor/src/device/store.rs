@@ -54,17 +54,17 @@ impl Store {
             )));
         };
         match &other.resident {
-            None => {
-                let mut vector = self.vectors.remove(name).unwrap_or_default();
-                vector.clone_from(source);
-                self.insert(name, vector);
-                Ok(())
-            }
-            Some(resident) => {
+            Some(resident) if resident.holds(from) => {
                 // The host's is a placeholder of the right length; the values are on the device.
                 let vector = self.vectors.entry(name.into()).or_default();
                 vector.resize(source.len(), 0.0);
                 resident.copy_to(from, &mut self.resident, name)
+            }
+            _ => {
+                let mut vector = self.vectors.remove(name).unwrap_or_default();
+                vector.clone_from(source);
+                self.insert(name, vector);
+                Ok(())
             }
         }
     }
@@ -98,9 +98,7 @@ impl Data<'_> {
     /// As they lie in memory.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: plain numbers are bytes.
-        unsafe {
-            std::slice::from_raw_parts(self.pointer(), self.len() * self.dtype().bytes())
-        }
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.len() * self.dtype().bytes()) }
     }
 
     pub(crate) fn pointer(&self) -> *const u8 {

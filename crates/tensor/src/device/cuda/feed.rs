@@ -27,7 +27,13 @@ pub struct Bank {
 
 impl Bank {
     /// `bytes` are images of `item` bytes each, in rows of `width` pixels of `channels`.
-    pub fn new(gpu: &Gpu, bytes: &[u8], item: usize, width: usize, channels: usize) -> Result<Self> {
+    pub fn new(
+        gpu: &Gpu,
+        bytes: &[u8],
+        item: usize,
+        width: usize,
+        channels: usize,
+    ) -> Result<Self> {
         if item == 0 || bytes.is_empty() || !bytes.len().is_multiple_of(item) {
             return Err(Error::new(format!(
                 "a bank of images of {item} bytes cannot have {} bytes",
@@ -92,7 +98,11 @@ impl Feed {
             )));
         }
         let words: usize = small.iter().map(|i| size(i)).sum();
-        let outputs: Vec<&Named> = plan.outputs.iter().filter(|o| o.place.dtype == DType::F32).collect();
+        let outputs: Vec<&Named> = plan
+            .outputs
+            .iter()
+            .filter(|o| o.place.dtype == DType::F32)
+            .collect();
         let floats: usize = outputs.iter().map(|o| size(o)).sum();
         let source = source(bank, &small, &outputs);
         let cubin = nvrtc::compile_all(&[source], &gpu.arch(), nvrtc::cache_dir().as_deref())?;
@@ -167,12 +177,18 @@ impl Feed {
     }
 
     pub fn before(&self, stream: CUstream) -> Result<()> {
-        self.before
-            .launch(stream, [self.batch as u32, 1, 1], BLOCK, 0, &self.before_args)
+        self.before.launch(
+            stream,
+            [self.batch as u32, 1, 1],
+            BLOCK,
+            0,
+            &self.before_args,
+        )
     }
 
     pub fn after(&self, stream: CUstream) -> Result<()> {
-        self.after.launch(stream, [1, 1, 1], BLOCK, 0, &self.after_args)
+        self.after
+            .launch(stream, [1, 1, 1], BLOCK, 0, &self.after_args)
     }
 
     /// The results of the first `count` steps since the upload.
@@ -232,7 +248,9 @@ fn source(bank: &Bank, small: &[&Named], outputs: &[&Named]) -> String {
         at += len;
     }
     text += "}\n";
-    let pointers: String = (0..outputs.len()).map(|i| format!(", const u32* o{i}")).collect();
+    let pointers: String = (0..outputs.len())
+        .map(|i| format!(", const u32* o{i}"))
+        .collect();
     let _ = write!(
         text,
         "extern \"C\" __global__ void after(u32* slot, u32* results{pointers}) {{

@@ -1,7 +1,7 @@
 //! From a plan to what the device does: every kernel becomes a job of launches and library calls.
 
-use super::dnn::Direction as Which;
 use super::codegen::{Draft, direct, elementwise, movement, reduce};
+use super::dnn::Direction as Which;
 use super::launch::{Arg, Function, Launch, Launches};
 use super::responsibility;
 use crate::compile::{Base, Chain, ConvGeometry, Kernel, Place, Plan};
@@ -96,7 +96,8 @@ impl Job {
     fn launches(&mut self, launches: Launches) {
         self.scratch = self.scratch.max(launches.scratch);
         self.counters = self.counters.max(launches.counters);
-        self.actions.extend(launches.list.into_iter().map(Action::Launch));
+        self.actions
+            .extend(launches.list.into_iter().map(Action::Launch));
     }
 
     /// Kernels of one form share a launch.
@@ -298,7 +299,9 @@ pub fn functions(jobs: &[Job]) -> Vec<Function> {
     let mut list = Vec::new();
     for action in jobs.iter().flat_map(|job| &job.actions) {
         match action {
-            Action::Launch(launch) | Action::Shared(launch, _) => list.push(launch.function.clone()),
+            Action::Launch(launch) | Action::Shared(launch, _) => {
+                list.push(launch.function.clone())
+            }
             Action::Product(_) => {}
             Action::Conv(c) => {
                 let direct = direct::conv(c.which, &c.geometry, c.a, c.b, c.out);

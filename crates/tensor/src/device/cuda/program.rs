@@ -175,7 +175,13 @@ impl Program {
         let states = self.states(store)?;
         if self.feed.as_ref().is_none_or(|f| !f.serves(bank, first)) {
             let places = |p: Place| self.address(p, &states);
-            self.feed = Some(Feed::new(&self.tools, &self.plan, bank, first.gathered, places)?);
+            self.feed = Some(Feed::new(
+                &self.tools,
+                &self.plan,
+                bank,
+                first.gathered,
+                places,
+            )?);
             self.replayed = None;
         }
         let mut results = Vec::with_capacity(frames.len());
@@ -332,7 +338,9 @@ impl Program {
                 } => {
                     let own = launch.args.iter();
                     let args: Vec<u64> = match table {
-                        None => own.map(|&arg| self.argument(arg, states, *counters)).collect(),
+                        None => own
+                            .map(|&arg| self.argument(arg, states, *counters))
+                            .collect(),
                         Some((_, at)) => {
                             vec![self.memory.address() + (self.map.tables + at) as u64]
                         }
@@ -373,7 +381,12 @@ impl Program {
             && let Some(chain) = &conv.chain
             && let Some(epilogue) = dnn::Epilogue::from_chain(chain, conv.channels())
         {
-            inputs.extend(epilogue.inputs.iter().map(|i| at(chain.loads[i.load].place)));
+            inputs.extend(
+                epilogue
+                    .inputs
+                    .iter()
+                    .map(|i| at(chain.loads[i.load].place)),
+            );
             outputs.extend(chain.stores.iter().map(|s| at(s.place)));
         }
         let (x, w, y) = match conv.which {
@@ -585,13 +598,8 @@ fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, sizes: &mut Sizes
         Finish::Plain(plan) => (plan, conv.out, false),
         Finish::Narrow(plan) => (plan, scratch(DType::Bf16), false),
         Finish::Direct => {
-            let direct = super::codegen::direct::conv(
-                conv.which,
-                &conv.geometry,
-                conv.a,
-                conv.b,
-                conv.out,
-            );
+            let direct =
+                super::codegen::direct::conv(conv.which, &conv.geometry, conv.a, conv.b, conv.out);
             launch(direct);
             if let Some(chain) = &conv.chain {
                 launch(super::codegen::elementwise::map(chain, Some(conv.out)));

@@ -71,13 +71,21 @@ impl Resident {
     /// Copies what the device has changed to the host.
     pub fn fetch(&mut self, vectors: &mut BTreeMap<String, Vec<f32>>) -> Result<()> {
         for (name, copy) in &mut self.vectors {
-            let Some(vector) = vectors.get_mut(name).filter(|v| copy.ahead && !v.is_empty()) else {
+            let Some(vector) = vectors
+                .get_mut(name)
+                .filter(|v| copy.ahead && !v.is_empty())
+            else {
                 continue;
             };
             copy.buffer.download(bytes_mut(vector))?;
             copy.ahead = false;
         }
         Ok(())
+    }
+
+    /// Whether the device has `name`, no older than the host's.
+    pub fn holds(&self, name: &str) -> bool {
+        self.vectors.get(name).is_some_and(|copy| !copy.behind)
     }
 
     /// The host's `name` is new: it is sent again before the next run.

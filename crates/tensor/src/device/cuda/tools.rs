@@ -82,7 +82,8 @@ impl Tools {
         }
         let dnn = self.dnn()?;
         let fuse = std::env::var("RRVQ_FUSE").map_or(true, |v| v != "0");
-        let plain = |conv: &Conv, out: DType| Problem::new(conv.geometry, conv.which, conv.a.dtype, out);
+        let plain =
+            |conv: &Conv, out: DType| Problem::new(conv.geometry, conv.which, conv.a.dtype, out);
         let mut problems: Vec<Problem> = Vec::new();
         for conv in convs {
             problems.push(plain(conv, conv.out.dtype));
@@ -91,7 +92,11 @@ impl Tools {
             problems.extend(epilogue.map(|e| plain(conv, conv.out.dtype).with(e)));
         }
         let plans = dnn.plan_all(&problems)?;
-        let mut found = problems.iter().map(Problem::key).zip(plans).collect::<HashMap<_, _>>();
+        let mut found = problems
+            .iter()
+            .map(Problem::key)
+            .zip(plans)
+            .collect::<HashMap<_, _>>();
         // What has no engine with an f32 result may have one with a bf16 result.
         let narrow: Vec<Problem> = convs
             .iter()
@@ -104,9 +109,8 @@ impl Tools {
         let get = |problem: Problem| found.get(&problem.key()).cloned().flatten();
         let choose = |conv: &&Conv| {
             let alone = get(plain(conv, conv.out.dtype)).map(|p| (p.micros, Finish::Plain(p)));
-            let alone = alone.or_else(|| {
-                get(plain(conv, DType::Bf16)).map(|p| (p.micros, Finish::Narrow(p)))
-            });
+            let alone = alone
+                .or_else(|| get(plain(conv, DType::Bf16)).map(|p| (p.micros, Finish::Narrow(p))));
             let Some(chain) = &conv.chain else {
                 return alone.map_or(Finish::Direct, |(_, way)| way);
             };
@@ -117,7 +121,9 @@ impl Tools {
             match (alone, fused) {
                 (None, None) => Finish::Direct,
                 (None, Some(fused)) => Finish::Fused(fused),
-                (Some((micros, _)), Some(fused)) if (fused.micros as f64) < micros as f64 + after => {
+                (Some((micros, _)), Some(fused))
+                    if (fused.micros as f64) < micros as f64 + after =>
+                {
                     Finish::Fused(fused)
                 }
                 (Some((_, way)), _) => way,
