@@ -91,10 +91,17 @@ fn check_gradient(name: &str, draw: &Draw, shapes: &[Vec<usize>], values: Vec<Ve
         };
         for ((output, a), (_, b)) in expected.iter().zip(&got) {
             // A sum of signed terms is only as accurate as its largest term.
-            let limit = if output == "loss" { limit * 10.0 } else { limit };
+            let limit = if output == "loss" {
+                limit * 10.0
+            } else {
+                limit
+            };
             let error = error(a, b);
             if a.len() != b.len() || error > limit {
-                note(format!("{name} in {}: {output} is off by {error:.2e}", precision.name()));
+                note(format!(
+                    "{name} in {}: {output} is off by {error:.2e}",
+                    precision.name()
+                ));
             }
         }
     }
@@ -115,7 +122,12 @@ fn every_operation_is_what_it_is_on_the_cpu() {
     cases::convolutions();
     cases::chains_that_fuse_across_kinds();
     let failed = FAILED.lock().unwrap();
-    assert!(failed.is_empty(), "{} failures:\n{}", failed.len(), failed.join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{} failures:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
 }
 
 /// A small network with a weight update, to run more than once.
@@ -138,7 +150,9 @@ fn training(device: &Device, steps: u64) -> (Vec<f32>, Vec<f32>) {
     let x = normal(1, 4 * 8 * 8 * 16);
     let losses = (0..steps)
         .map(|_| {
-            program.run(&mut store, &[("x", Data::F32(&x))]).expect("runs");
+            program
+                .run(&mut store, &[("x", Data::F32(&x))])
+                .expect("runs");
             program.scalar("loss").expect("is there")
         })
         .collect();
@@ -158,6 +172,10 @@ fn states_live_on_the_device_and_two_runs_give_the_same_losses() {
         assert_eq!(there, again, "two runs in {}", precision.name());
         assert!(losses[4] < losses[0], "it learns: {losses:?}");
         assert!(error(&losses, &first) < limit, "{losses:?} {first:?}");
-        assert!(error(&theta, &there) < limit, "weights in {}", precision.name());
+        assert!(
+            error(&theta, &there) < limit,
+            "weights in {}",
+            precision.name()
+        );
     }
 }

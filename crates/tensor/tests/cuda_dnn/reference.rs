@@ -19,6 +19,7 @@ pub fn conv(n: usize, size: usize, ci: usize, co: usize, k: usize, stride: usize
         kw: k,
         stride,
         pad,
+        filter: rrvq_tensor::op::Filter::Ohwi,
     }
 }
 

@@ -30,6 +30,10 @@ pub struct Blas {
     workspace: Memory,
 }
 
+// SAFETY: the handle is bound to a context, not to a thread; products are queued one at a time.
+unsafe impl Send for Blas {}
+unsafe impl Sync for Blas {}
+
 impl Drop for Blas {
     fn drop(&mut self) {
         // SAFETY: made by `new`, destroyed once.

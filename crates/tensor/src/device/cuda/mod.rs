@@ -13,8 +13,16 @@
 //! - [`library`], [`driver`], [`nvrtc`]: the ground all of it stands on.
 
 pub mod blas;
+pub mod codegen;
 pub mod dnn;
 pub mod driver;
 pub mod feed;
 pub mod launch;
+pub mod library;
+pub mod lower;
+pub mod nvrtc;
+pub mod program;
+pub mod resident;
 pub mod responsibility;
+pub mod tools;
+pub mod trial;

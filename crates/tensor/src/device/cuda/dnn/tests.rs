@@ -34,7 +34,7 @@ fn conv(n: usize, size: usize, ci: usize, co: usize, k: usize, stride: usize) ->
         kw: k,
         stride,
         pad,
-            filter: crate::op::Filter::Ohwi,
+        filter: crate::op::Filter::Ohwi,
     }
 }
 
