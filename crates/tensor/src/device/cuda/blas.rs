@@ -139,7 +139,7 @@ impl Blas {
         // SAFETY: only looks for the library.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::new(
-                "cuBLASLt was not found: the CUDA toolkit's libraries are expected where the system looks for libraries; install them or use --device cpu",
+                "cuBLASLt was not found: the CUDA toolkit's libraries are expected where the system looks for libraries; install them or run on the CPU",
             ));
         }
         let workspace = Memory::new(WORKSPACE, "for matrix products")?;

@@ -77,8 +77,8 @@ impl Cache {
     }
 
     fn insert(&mut self, key: &str, entry: Option<Entry>) {
-        self.changed = true;
-        self.entries.insert(key.to_string(), entry);
+        let before = self.entries.insert(key.to_string(), entry.clone());
+        self.changed |= before != Some(entry);
     }
 
     /// Writes what is new, beside what others have written meanwhile.

@@ -58,6 +58,8 @@ const FUSED: Limits = Limits {
 
 /// More threads than this only wait for each other.
 const MOST_THREADS: usize = 16;
+/// Every thread needs a handle; plans the cache knows are made sooner than many handles.
+const FEW_THREADS: usize = 4;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
@@ -87,7 +89,7 @@ impl Dnn {
         let version = unsafe {
             if !sys::is_culib_present() {
                 return Err(Error::new(
-                    "cuDNN was not found: version 9 is expected where the system looks for libraries; install it or use --device cpu",
+                    "cuDNN was not found: version 9 is expected where the system looks for libraries; install it or run on the CPU",
                 ));
             }
             sys::cudnnGetVersion()
@@ -148,8 +150,16 @@ impl Dnn {
             "find the current context",
         )?
         .map(|c| c as usize);
+        let cached = match &*locked(&self.cache) {
+            Some(cache) => open.iter().all(|(key, _)| cache.get(key).is_some()),
+            None => false,
+        };
+        let most = if cached { FEW_THREADS } else { MOST_THREADS };
         let threads = std::thread::available_parallelism().map_or(4, usize::from);
-        let threads = threads.min(MOST_THREADS).min(open.len());
+        let threads = threads.min(most).min(open.len());
+        // What takes longest comes first, so that nobody waits for it at the end.
+        let mut order: Vec<usize> = (0..open.len()).collect();
+        order.sort_by_key(|&at| !open[at].1.is_compiled());
         let next = AtomicUsize::new(0);
         let made: Vec<Mutex<Result<Vec<Built>>>> =
             open.iter().map(|_| Mutex::new(Ok(Vec::new()))).collect();
@@ -169,11 +179,8 @@ impl Dnn {
                         None => Arc::new(Handle::new(self.stream as CUstream)?),
                     };
                     let guard = locked(&handle.stream);
-                    loop {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(&(key, problem)) = open.get(at) else {
-                            break;
-                        };
+                    while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let (key, problem) = open[at];
                         *locked(&made[at]) = self.make(&handle, key, problem);
                     }
                     drop(guard);
@@ -215,7 +222,7 @@ impl Dnn {
             true => &[Form::Direct, Form::Identity],
             false => &[Form::Direct],
         };
-        let limits = match problem.epilogue.is_some() || mixed {
+        let limits = match problem.is_compiled() {
             true => FUSED,
             false => PLAIN,
         };
@@ -225,7 +232,7 @@ impl Dnn {
             let Ok(graph) = operation::draw(target, problem, form) else {
                 continue;
             };
-            for candidate in engines::candidates(target, &graph, problem.maps, limits)? {
+            for candidate in engines::candidates(target, &graph, problem.maps, limits) {
                 let Ok(ready) = engines::build(target, &candidate) else {
                     continue;
                 };

@@ -47,9 +47,13 @@ impl Problem {
         }
     }
 
-    pub fn with(mut self, epilogue: Epilogue) -> Problem {
-        self.epilogue = Some(epilogue);
-        self
+    /// The same with steps after it, whose outputs take the place of the result.
+    pub fn with(self, epilogue: Epilogue) -> Problem {
+        Problem {
+            out: self.maps,
+            epilogue: Some(epilogue),
+            ..self
+        }
     }
 
     /// Floating-point operations of the convolution.
@@ -89,6 +93,11 @@ impl Problem {
             key.push_str(&epilogue.to_string());
         }
         key
+    }
+
+    /// Whether only engines that compile their kernels take it.
+    pub(super) fn is_compiled(&self) -> bool {
+        self.epilogue.is_some() || self.maps != self.out
     }
 
     pub(super) fn x(&self) -> [usize; 4] {
@@ -152,6 +161,7 @@ mod tests {
             kw: 3,
             stride: 2,
             pad: 1,
+            filter: crate::op::Filter::Ohwi,
         }
     }
 
@@ -162,7 +172,7 @@ mod tests {
             a.key(),
             "forward bf16>bf16 n4 16x16x8>8x8x24 k3x3 s2 p1 a16"
         );
-        let mut others = vec![a.clone(), a.clone(), a.clone(), a.clone(), a.clone()];
+        let mut others = [(); 5].map(|()| a.clone());
         others[0].direction = Direction::Data;
         others[1].out = DType::F32;
         others[2].align = 4;

@@ -1,0 +1,181 @@
+//! Every operation and its gradient on a GPU against the CPU, in f32 and in bf16, and what must hold of programs
+//! there. Skipped, with a word, where there is no GPU.
+
+mod cases;
+mod common;
+
+use common::{Draw, inputs, normal};
+use rrvq_tensor::device::cuda::driver::Gpu;
+use rrvq_tensor::device::{Device, Precision, Program, counter};
+use rrvq_tensor::{DType, Data, Graph, Init, Layout, Store, Var, grad};
+use std::sync::Mutex;
+
+/// Largest error in f32, of the largest value of a tensor.
+const F32: f32 = 1e-5;
+/// The same where maps and kernels are bf16, whose rounding is 2⁻⁹: a few roundings follow each other.
+const BF16: f32 = 3e-2;
+
+static FAILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn gpu() -> Option<Gpu> {
+    match Gpu::open(0) {
+        Ok(gpu) => Some(gpu),
+        Err(e) => {
+            println!("skipped: {e}");
+            None
+        }
+    }
+}
+
+fn note(text: String) {
+    println!("FAILED {text}");
+    FAILED.lock().unwrap().push(text);
+}
+
+/// All outputs of a program that draws `draw` and the gradient of a random projection of it.
+fn outputs(
+    device: &Device,
+    draw: &Draw,
+    shapes: &[Vec<usize>],
+    values: &[Vec<f32>],
+) -> rrvq_tensor::Result<Vec<(String, Vec<f32>)>> {
+    let g = Graph::new();
+    let x = inputs(&g, shapes);
+    let y = draw(&g, &x);
+    let weights = normal(99, y.size());
+    let w = g.input("w", &y.shape(), DType::F32);
+    let loss = (y * w).sum();
+    let mut outputs = vec![("loss".to_string(), loss), ("y".into(), y)];
+    for (i, d) in grad(loss, &x).into_iter().enumerate() {
+        outputs.push((format!("d{i}"), d));
+    }
+    let named: Vec<(&str, Var<'_>)> = outputs.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+    let mut program = Program::new(device, &g, &Layout::default(), &named)?;
+    let words = counter(3, 5);
+    let names: Vec<String> = (0..values.len()).map(|i| format!("x{i}")).collect();
+    let mut data: Vec<(&str, Data<'_>)> = names
+        .iter()
+        .zip(values)
+        .map(|(n, v)| (n.as_str(), Data::F32(v)))
+        .collect();
+    data.extend([("counter", Data::U32(&words)), ("w", Data::F32(&weights))]);
+    let mut store = Store::default();
+    program.run(&mut store, &data)?;
+    outputs
+        .iter()
+        .map(|(n, _)| Ok((n.clone(), program.output(n)?.to_vec())))
+        .collect()
+}
+
+/// Largest difference, of the largest value.
+fn error(a: &[f32], b: &[f32]) -> f32 {
+    let largest = a.iter().fold(1e-3f32, |x, v| x.max(v.abs()));
+    let difference = |(a, b): (&f32, &f32)| match (a - b).abs() {
+        d if d.is_nan() => f32::INFINITY,
+        d => d,
+    };
+    a.iter().zip(b).map(difference).fold(0.0, f32::max) / largest
+}
+
+fn check_gradient(name: &str, draw: &Draw, shapes: &[Vec<usize>], values: Vec<Vec<f32>>, _: f32) {
+    let Some(gpu) = gpu() else { return };
+    let expected = outputs(&Device::Cpu, draw, shapes, &values).expect("runs on the CPU");
+    for (precision, limit) in [(Precision::F32, F32), (Precision::Bf16, BF16)] {
+        let device = Device::Cuda(gpu.clone(), precision);
+        let got = match outputs(&device, draw, shapes, &values) {
+            Ok(got) => got,
+            Err(e) => {
+                note(format!("{name} in {}: {e}", precision.name()));
+                continue;
+            }
+        };
+        for ((output, a), (_, b)) in expected.iter().zip(&got) {
+            // A sum of signed terms is only as accurate as its largest term.
+            let limit = if output == "loss" {
+                limit * 10.0
+            } else {
+                limit
+            };
+            let error = error(a, b);
+            if a.len() != b.len() || error > limit {
+                note(format!(
+                    "{name} in {}: {output} is off by {error:.2e}",
+                    precision.name()
+                ));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_operation_is_what_it_is_on_the_cpu() {
+    if gpu().is_none() {
+        return;
+    }
+    cases::element_wise_with_one_operand();
+    cases::the_slope_of_elu_itself_has_a_gradient();
+    cases::element_wise_with_several_operands();
+    cases::broadcasting_in_every_direction();
+    cases::reductions();
+    cases::moving_and_picking();
+    cases::products();
+    cases::convolutions();
+    cases::chains_that_fuse_across_kinds();
+    let failed = FAILED.lock().unwrap();
+    assert!(
+        failed.is_empty(),
+        "{} failures:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+}
+
+/// A small network with a weight update, to run more than once.
+fn training(device: &Device, steps: u64) -> (Vec<f32>, Vec<f32>) {
+    let g = Graph::new();
+    let x = g.input("x", &[4, 8, 8, 16], DType::F32);
+    let (a, b) = (
+        g.param("a", &[3, 3, 16, 32], Init::Normal(0.1)),
+        g.param("b", &[3, 3, 32, 16], Init::Normal(0.1)),
+    );
+    let y = x + x.elu().conv(a, 1).elu().conv(b, 1) * 0.1;
+    let loss = (y - x.square()).square().mean();
+    let d = grad(loss, &[a, b]);
+    let layout = g.layout();
+    let offsets: Vec<usize> = layout.entries().iter().map(|e| e.offset).collect();
+    let flat = g.pack(&d, &offsets, layout.len());
+    g.assign("theta", g.state("theta", layout.len()) - flat * 0.5);
+    let mut program = Program::new(device, &g, &layout, &[("loss", loss)]).expect("compiles");
+    let mut store = Store::with("theta", layout.initial(3));
+    let x = normal(1, 4 * 8 * 8 * 16);
+    let losses = (0..steps)
+        .map(|_| {
+            program
+                .run(&mut store, &[("x", Data::F32(&x))])
+                .expect("runs");
+            program.scalar("loss").expect("is there")
+        })
+        .collect();
+    store.fetch().expect("comes back");
+    (losses, store.get("theta").to_vec())
+}
+
+#[test]
+fn states_live_on_the_device_and_two_runs_give_the_same_losses() {
+    let Some(gpu) = gpu() else { return };
+    let (losses, theta) = training(&Device::Cpu, 5);
+    for (precision, limit) in [(Precision::F32, 1e-4), (Precision::Bf16, 2e-2)] {
+        let device = Device::Cuda(gpu.clone(), precision);
+        let (first, there) = training(&device, 5);
+        let (second, again) = training(&device, 5);
+        assert_eq!(first, second, "two runs in {}", precision.name());
+        assert_eq!(there, again, "two runs in {}", precision.name());
+        assert!(losses[4] < losses[0], "it learns: {losses:?}");
+        assert!(error(&losses, &first) < limit, "{losses:?} {first:?}");
+        assert!(
+            error(&theta, &there) < limit,
+            "weights in {}",
+            precision.name()
+        );
+    }
+}
