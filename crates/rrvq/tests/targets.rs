@@ -8,7 +8,7 @@ use rrvq_tensor::compile::{Kernel, Target, compile_for};
 use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::device::cpu::counter;
 use rrvq_tensor::optim::{Optimiser, Rule};
-use rrvq_tensor::{Data, Graph, Plan, Store};
+use rrvq_tensor::{Data, Device, Graph, Plan, Store};
 
 fn step(model: &Model, batch: usize, target: Target) -> Plan {
     let graph = Graph::new();
@@ -33,7 +33,7 @@ fn step(model: &Model, batch: usize, target: Target) -> Plan {
 }
 
 fn run(model: &Model, plan: Plan, images: &[u8]) -> (f32, f32, Store) {
-    let mut store = model.initial(1, images).unwrap();
+    let mut store = model.initial(&Device::Cpu, 1, images).unwrap();
     let mut program = Program::new(plan);
     for step in 0..2u64 {
         let inputs = [
