@@ -88,7 +88,6 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float* q_rows = (float*)shared_memory + warp * (ROWS * DIM * 2 + ROWS * 32);
     float* p_rows = q_rows + ROWS * DIM;
-    float* y_rows = p_rows + ROWS * DIM;
     u32 first = (blockIdx.x * WARPS + warp) * ROWS;
     if (first >= rows) return;
     plain_load(q_rows, e_q, first, rows);
@@ -120,6 +119,7 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
     }
 #if RELAXED
     // A second look at the codes: weights of 32 at a time go through shared memory, then lanes are dimensions.
+    float* y_rows = p_rows + ROWS * DIM;
     float inverse_tau = 1.0f / tau[0];
     float sum[ROWS], mean[ROWS][STRIPES];
 #pragma unroll
