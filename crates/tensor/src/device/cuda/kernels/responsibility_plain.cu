@@ -1,6 +1,6 @@
 // Any number of codes and dimensions, without tensor cores: a warp takes ROWS rows, its lanes the codes.
 //
-// Scores are summed as squares of differences, which loses nothing to cancellation. Also given: ROWS.
+// Scores are summed as squares of differences, which loses nothing to cancellation. Also given: ROWS and BACKWARD.
 
 #define WARPS 8
 #define STRIPES ((DIM + 31) / 32)
@@ -79,6 +79,8 @@ __device__ __forceinline__ void see(Running& s, float q, float p, float t, u32 k
         s.code = k;
     }
 }
+
+#if !BACKWARD
 
 // Floats of dynamic shared memory: WARPS × (ROWS × DIM × 2 + ROWS × 32).
 extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
@@ -170,6 +172,8 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
     }
 #endif
 }
+
+#else
 
 // Gradients of one score of q and one of p; y is the weight with which dz reaches the mean of the code.
 __device__ __forceinline__ void plain_slopes(const Row& s, u32 chosen, u32 k, float dkl, float inverse_tau, float q, float p, float t,
@@ -390,3 +394,5 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_sum(const
         dlogvar[i - wide] = sum;
     }
 }
+
+#endif

@@ -175,7 +175,13 @@ fn calls() -> Vec<Call> {
         half: false,
         ..TRAINING
     });
-    for (rows, dim, codes) in [(70, 5, 19), (40, 32, 16), (33, 100, 300), (9, 3, 2)] {
+    for (rows, dim, codes) in [
+        (70, 5, 19),
+        (40, 32, 16),
+        (33, 100, 300),
+        (12, 256, 70),
+        (9, 3, 2),
+    ] {
         let (half, exact) = (false, true);
         for (prior, relaxed) in [(true, false), (false, true)] {
             calls.push(Call {
