@@ -12,9 +12,9 @@
 #define ROW_FLOATS 12
 // Floats a block leaves: Σ G e, Σ G (-½e²), what reaches mu through z, Σ G.
 #define LEFT (3 * CODES * DIM + CODES)
-#define LOADS ((1 + PRIOR) * 16 * DIM / 2)
-#define DZ_LOADS (16 * DIM / 2)
-#define MINE(n) (((n) + THREADS - 1) / THREADS)
+// Pairs in 16 rows of a map, and how many of them a thread moves.
+#define PAIRS (16 * DIM / 2)
+#define MINE ((PAIRS + THREADS - 1) / THREADS)
 
 // A tile of embeddings [e, -½e²] and of dz, in pieces.
 struct Tile {
@@ -26,32 +26,33 @@ struct Tile {
     float dkl[16];
 };
 
-// What of the next tile a thread has read already.
+// What of the next tile a thread has read already, as it is stored.
 struct Ahead {
-    float2 e[MINE(LOADS)];
-    float2 dz[MINE(DZ_LOADS)];
+    decltype(raw_pair((const E_Q*)0)) q[MINE];
+#if PRIOR
+    decltype(raw_pair((const E_P*)0)) p[MINE];
+#endif
+    decltype(raw_pair((const DZ*)0)) dz[MINE];
     float dkl;
 };
 
-// Rows past the last one are read as the last one, with nothing flowing back.
+// Rows past the last one are read as the last one; nothing flows back into them.
+template <typename T, typename Raw>
+__device__ __forceinline__ void read_pairs(Raw (&to)[MINE], const T* from, u32 first, u32 rows) {
+#pragma unroll
+    for (int n = 0; n < MINE; n++) {
+        u32 i = n * THREADS + threadIdx.x;
+        if (i < PAIRS) to[n] = raw_pair(from + (u64)min(first + i / (DIM / 2), rows - 1) * DIM + i % (DIM / 2) * 2);
+    }
+}
+
 __device__ __forceinline__ void read_tile(Ahead& a, const E_Q* e_q, const E_P* e_p, const DZ* dz, const float* dkl, u32 first, u32 rows) {
-#pragma unroll
-    for (int n = 0; n < MINE(LOADS); n++) {
-        u32 i = n * THREADS + threadIdx.x, at = i % (8 * DIM);
-        u64 from = (u64)min(first + at / (DIM / 2), rows - 1) * DIM + at % (DIM / 2) * 2;
-        if (i < 8 * DIM) {
-            a.e[n] = pair_at(e_q + from);
-        } else if (i < LOADS) {
-            a.e[n] = pair_at(e_p + from);
-        }
-    }
-#pragma unroll
-    for (int n = 0; n < MINE(DZ_LOADS); n++) {
-        u32 i = n * THREADS + threadIdx.x, row = first + i / (DIM / 2);
-        a.dz[n] = make_float2(0.0f, 0.0f);
-        if (i < DZ_LOADS && row < rows) a.dz[n] = pair_at(dz + (u64)row * DIM + i % (DIM / 2) * 2);
-    }
-    a.dkl = threadIdx.x < 16 && first + threadIdx.x < rows ? dkl[first + threadIdx.x] : 0.0f;
+    read_pairs(a.q, e_q, first, rows);
+#if PRIOR
+    read_pairs(a.p, e_p, first, rows);
+#endif
+    read_pairs(a.dz, dz, first, rows);
+    if (threadIdx.x < 16) a.dkl = dkl[min(first + threadIdx.x, rows - 1)];
 }
 
 template <int N, int SQUARES, int BOTH>
@@ -65,29 +66,23 @@ __device__ __forceinline__ void write_pair(u16 (&to)[BOTH][16][STRIDE], u32 row,
     for (int n = 0; n < SQUARES; n++) *(u32*)&to[n][row][DIM + column] = square[n];
 }
 
-__device__ __forceinline__ void write_tile(Tile* tile, const Ahead& a) {
+__device__ __forceinline__ void write_tile(Tile* tile, const Ahead& a, u32 first, u32 rows) {
 #pragma unroll
-    for (int n = 0; n < MINE(LOADS); n++) {
-        u32 i = n * THREADS + threadIdx.x, at = i % (8 * DIM);
-        u32 row = at / (DIM / 2), column = at % (DIM / 2) * 2;
-        if (i < 8 * DIM) {
-            write_pair<Q_PIECES, Q_SQUARES>(tile->q, row, column, a.e[n]);
-        } else if (i < LOADS) {
-#if PRIOR
-            write_pair<P_PIECES, P_SQUARES>(tile->p, row, column, a.e[n]);
-#endif
-        }
-    }
-#pragma unroll
-    for (int n = 0; n < MINE(DZ_LOADS); n++) {
+    for (int n = 0; n < MINE; n++) {
         u32 i = n * THREADS + threadIdx.x;
-        if (i >= DZ_LOADS) continue;
+        if (i >= PAIRS) continue;
+        u32 row = i / (DIM / 2), column = i % (DIM / 2) * 2;
+        write_pair<Q_PIECES, Q_SQUARES>(tile->q, row, column, widen_pair(a.q[n]));
+#if PRIOR
+        write_pair<P_PIECES, P_SQUARES>(tile->p, row, column, widen_pair(a.p[n]));
+#endif
+        float2 dz = first + row < rows ? widen_pair(a.dz[n]) : make_float2(0.0f, 0.0f);
         u32 piece[DZ_PIECES];
-        split<DZ_PIECES>(a.dz[n].x, a.dz[n].y, piece);
+        split<DZ_PIECES>(dz.x, dz.y, piece);
 #pragma unroll
-        for (int k = 0; k < DZ_PIECES; k++) *(u32*)&tile->dz[k][i / (DIM / 2)][i % (DIM / 2) * 2] = piece[k];
+        for (int k = 0; k < DZ_PIECES; k++) *(u32*)&tile->dz[k][row][column] = piece[k];
     }
-    if (threadIdx.x < 16) tile->dkl[threadIdx.x] = a.dkl;
+    if (threadIdx.x < 16) tile->dkl[threadIdx.x] = first + threadIdx.x < rows ? a.dkl : 0.0f;
 }
 
 // Pieces of A: 16 rows and 16 columns of a tile.
@@ -106,16 +101,12 @@ __device__ __forceinline__ void load_rows_back(u32 (&b)[N][4], const u16 (&from)
     for (int n = 0; n < N; n++) load_transposed(b[n], &from[n][lane % 16][column + lane / 16 * 8]);
 }
 
-template <int N, int SQUARES, int BOTH>
-__device__ __forceinline__ void add_scores(float (&s)[2][4], const u16 (&tile)[BOTH][16][STRIDE], const u32 (&b)[PIECES][4],
-                                           const u32 (&b_square)[PIECES][4], int step) {
-    u32 a[N][4], square[SQUARES][4];
-    load_rows(a, tile, 16 * step);
+template <int N, int BOTH>
+__device__ __forceinline__ void add_scores(float (&s)[2][4], const u16 (&tile)[BOTH][16][STRIDE], const u32 (&b)[PIECES][4], u32 column) {
+    u32 a[N][4];
+    load_rows(a, tile, column);
     multiply_pieces(s[0], a, b, 0);
     multiply_pieces(s[1], a, b, 2);
-    load_rows(square, tile, DIM + 16 * step);
-    multiply_pieces(s[0], square, b_square, 0);
-    multiply_pieces(s[1], square, b_square, 2);
 }
 
 // Σ over the rows of the tile of G [e, -½e²], `g` holding G transposed in pieces.
@@ -238,13 +229,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
     float* constants = shares + (WARPS * SHARE > FIELDS * FIELD_STRIDE ? WARPS * SHARE : FIELDS * FIELD_STRIDE);
     float* row_sums = constants + CODES;
     Tile* tile = (Tile*)(row_sums + 16 * ROW_FLOATS);
+    Noise* kept_noise = (Noise*)(tile + 1);
     u32 unit = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     u32 first = blockIdx.x * 16;
     Ahead ahead;
     read_tile(ahead, e_q, e_p, dz, dkl, first, rows);
     fill_tables<MEANS_SHARED>(mu, logvar, table, constants, means);
-    write_tile(tile, ahead);
-    Noise noise = noise_of(counter, stream);
+    write_tile(tile, ahead, first, rows);
+    // Kept in memory: the keys of all rounds would otherwise stay in registers the sums below need.
+    if (threadIdx.x == 0) *kept_noise = noise_of(counter, stream);
+    __syncthreads();
     float scale = noise_scale[0], inverse_tau = 1.0f / tau[0];
     float moments[WIDE / 8][4], through_z[DIM / 8][4], total[4];
 #pragma unroll
@@ -257,6 +251,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
     }
 #pragma unroll 1
     for (; first < rows; first += gridDim.x * 16) {
+        // The noise waits for nobody: it is made while other warps still write the tile.
+        Noise noise = *kept_noise;
+        float y[2][4];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float noises[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            if (scale != 0.0f) unit_noise(noise, first + g + 8 * h, unit, noises);
+#pragma unroll
+            for (int j = 0; j < 4; j++) y[j / 2][2 * h + j % 2] = noises[j];
+        }
         __syncthreads();
         u32 next = first + gridDim.x * 16;
         if (next < rows) read_tile(ahead, e_q, e_p, dz, dkl, next, rows);
@@ -267,12 +271,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
 #endif
 #pragma unroll
         for (int s = 0; s < DIM / 16; s++) {
-            u32 b[PIECES][4], b_square[PIECES][4];
+            u32 b[PIECES][4];
             load_unit(b, table, STRIDE, unit, 16 * s);
-            load_unit(b_square, table, STRIDE, unit, DIM + 16 * s);
-            add_scores<Q_PIECES, Q_SQUARES>(q, tile->q, b, b_square, s);
+            add_scores<Q_PIECES>(q, tile->q, b, 16 * s);
 #if PRIOR
-            add_scores<P_PIECES, P_SQUARES>(p, tile->p, b, b_square, s);
+            add_scores<P_PIECES>(p, tile->p, b, 16 * s);
+#endif
+            load_unit(b, table, STRIDE, unit, DIM + 16 * s);
+            add_scores<Q_SQUARES>(q, tile->q, b, DIM + 16 * s);
+#if PRIOR
+            add_scores<P_SQUARES>(p, tile->p, b, DIM + 16 * s);
 #endif
         }
 #pragma unroll
@@ -297,25 +305,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
             multiply_pieces(dy[1], a, b, 2);
         }
 
-        // From here on q, p and y are weights relative to the largest score this warp saw in the row.
+        // From here on y is the weight of a code relative to the best this warp saw in the row. Weights of q and p
+        // are made again below: eight registers are worth more than two exponentials.
         u32 code = code_of(unit, 0, 2 * t);
-        float y[2][4], ratio[2][4], max_q[2], max_p[2], best[2];
+        float best[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float noises[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-            if (scale != 0.0f) unit_noise(noise, first + g + 8 * h, unit, noises);
             u32 at = code;
-            float sum_q = 0.0f, sum_p = 0.0f, sum_y = 0.0f, flow = 0.0f, cross = 0.0f;
+            float max_q = LOWEST, max_p = LOWEST;
+            best[h] = LOWEST;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int i = j / 2, c = 2 * h + j % 2;
-                y[i][c] = fmaf(scale, noises[j], q[i][c]);
-                ratio[i][c] = PRIOR ? q[i][c] - p[i][c] : q[i][c];
-                if (j == 0 || q[i][c] > max_q[h]) max_q[h] = q[i][c];
+                y[i][c] = fmaf(scale, y[i][c], q[i][c]);
+                max_q = fmaxf(max_q, q[i][c]);
 #if PRIOR
-                if (j == 0 || p[i][c] > max_p[h]) max_p[h] = p[i][c];
+                max_p = fmaxf(max_p, p[i][c]);
+#else
+                p[i][c] = 0.0f;
 #endif
-                if (j == 0 || y[i][c] > best[h]) {
+                if (y[i][c] > best[h]) {
                     best[h] = y[i][c];
                     at = code + 16 * j;
                 }
@@ -329,34 +338,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
                     at = other_at;
                 }
             }
-            max_q[h] = quad_max(max_q[h]);
-#if PRIOR
-            max_p[h] = quad_max(max_p[h]);
-#endif
+            max_q = quad_max(max_q);
+            if (PRIOR) max_p = quad_max(max_p);
+            float sum_q = 0.0f, sum_p = 0.0f, sum_y = 0.0f, flow = 0.0f, cross = 0.0f;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int i = j / 2, c = 2 * h + j % 2;
-                q[i][c] = exponential(q[i][c] - max_q[h]);
+                float weight = exponential(q[i][c] - max_q);
                 y[i][c] = exponential((y[i][c] - best[h]) * inverse_tau);
-                sum_q += q[i][c];
+                sum_q += weight;
                 sum_y += y[i][c];
-                cross = fmaf(q[i][c], ratio[i][c], cross);
+                cross = fmaf(weight, q[i][c] - p[i][c], cross);
                 flow = fmaf(y[i][c], dy[i][c], flow);
-#if PRIOR
-                p[i][c] = exponential(p[i][c] - max_p[h]);
-                sum_p += p[i][c];
-#endif
+                if (PRIOR) sum_p += exponential(p[i][c] - max_p);
             }
             sum_q = quad_sum(sum_q);
             sum_y = quad_sum(sum_y);
             cross = quad_sum(cross);
             flow = quad_sum(flow);
-#if PRIOR
-            sum_p = quad_sum(sum_p);
-#endif
+            if (PRIOR) sum_p = quad_sum(sum_p);
             if (t == 0) {
                 float* to = fields + (g + 8 * h) * (WARPS + 1) + unit;
-                to[0] = max_q[h];
+                to[0] = max_q;
                 to[2 * FIELD_STRIDE] = best[h];
                 to[3 * FIELD_STRIDE] = sum_q;
                 to[5 * FIELD_STRIDE] = sum_y;
@@ -364,7 +367,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
                 to[7 * FIELD_STRIDE] = flow;
                 to[8 * FIELD_STRIDE] = __uint_as_float(at);
 #if PRIOR
-                to[FIELD_STRIDE] = max_p[h];
+                to[FIELD_STRIDE] = max_p;
                 to[4 * FIELD_STRIDE] = sum_p;
 #endif
             }
@@ -381,21 +384,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
             float4 softmax = of_row[0], sample = of_row[1];
             u32 chosen = __float_as_uint(of_row[2].x);
             float weight = tile->dkl[row];
-            float of_q = exponential(max_q[h] - softmax.x) * softmax.y * weight;
+            float of_q = softmax.y * weight, of_p = softmax.w * weight;
             float of_y = exponential((best[h] - sample.x) * inverse_tau) * sample.y;
-#if PRIOR
-            float of_p = exponential(max_p[h] - softmax.z) * softmax.w * weight;
-#endif
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int i = j / 2, c = 2 * h + j % 2;
-                float prob = q[i][c] * of_q, relaxed = y[i][c] * of_y;
-                q[i][c] = fmaf(relaxed * (dy[i][c] - sample.z), inverse_tau, prob * (ratio[i][c] - sample.w));
+                float prob = exponential(q[i][c] - softmax.x) * of_q, relaxed = y[i][c] * of_y;
+                float ratio = q[i][c] - p[i][c];
+                q[i][c] = fmaf(relaxed * (dy[i][c] - sample.z), inverse_tau, prob * (ratio - sample.w));
                 total[j] += q[i][c];
-#if PRIOR
-                p[i][c] = fmaf(p[i][c], of_p, -prob);
-                total[j] += p[i][c];
-#endif
+                if (PRIOR) {
+                    p[i][c] = fmaf(exponential(p[i][c] - softmax.z), of_p, -prob);
+                    total[j] += p[i][c];
+                }
                 y[i][c] = RELAXED ? relaxed : (code + 16 * j == chosen ? 1.0f : 0.0f);
             }
         }
@@ -454,7 +455,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
         __syncthreads();
         sum_shares(shares, de_p, first, rows);
 #endif
-        if (next < rows) write_tile(tile, ahead);
+        if (next < rows) write_tile(tile, ahead, next, rows);
     }
 
     float* mine = left + (u64)blockIdx.x * LEFT;

@@ -1,6 +1,6 @@
 // What every kernel of the responsibility shares: how elements are stored, and the running sums of a row.
 //
-// Given by #define: DIM, CODES, PRIOR, RELAXED, EXACT, and the types E_Q, E_P, Z_OUT, DZ, DE_Q, DE_P.
+// Given by #define: DIM, CODES, PRIOR, RELAXED, EXACT, the types E_Q, E_P and, by direction, Z_OUT or DZ, DE_Q, DE_P.
 
 typedef unsigned short u16;
 

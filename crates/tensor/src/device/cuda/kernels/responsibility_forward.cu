@@ -19,7 +19,7 @@ __device__ __forceinline__ void load_fragments(Fragments<N, SQUARES>& f, const T
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u32 row = min(first + lane / 4 + i % 2 * 8, rows - 1);
-            float2 x = pair_at(e + (u64)row * DIM + 16 * s + i / 2 * 8 + 2 * (lane % 4));
+            float2 x = widen_pair(raw_pair(e + (u64)row * DIM + 16 * s + i / 2 * 8 + 2 * (lane % 4)));
             u32 piece[N], square[SQUARES];
             split<N>(x.x, x.y, piece);
             split<SQUARES>(-0.5f * x.x * x.x, -0.5f * x.y * x.y, square);

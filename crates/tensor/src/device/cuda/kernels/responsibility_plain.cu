@@ -1,6 +1,6 @@
 // Any number of codes and dimensions, without tensor cores: a warp takes ROWS rows, its lanes the codes.
 //
-// Scores are summed as squares of differences, which loses nothing to cancellation. Also given: ROWS.
+// Scores are summed as squares of differences, which loses nothing to cancellation. Also given: ROWS and BACKWARD.
 
 #define WARPS 8
 #define STRIPES ((DIM + 31) / 32)
@@ -80,6 +80,8 @@ __device__ __forceinline__ void see(Running& s, float q, float p, float t, u32 k
     }
 }
 
+#if !BACKWARD
+
 // Floats of dynamic shared memory: WARPS × (ROWS × DIM × 2 + ROWS × 32).
 extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
     const u32* counter, const float* tau, const float* noise_scale, const E_Q* e_q, const float* mu, const E_P* e_p,
@@ -88,7 +90,6 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float* q_rows = (float*)shared_memory + warp * (ROWS * DIM * 2 + ROWS * 32);
     float* p_rows = q_rows + ROWS * DIM;
-    float* y_rows = p_rows + ROWS * DIM;
     u32 first = (blockIdx.x * WARPS + warp) * ROWS;
     if (first >= rows) return;
     plain_load(q_rows, e_q, first, rows);
@@ -120,6 +121,7 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
     }
 #if RELAXED
     // A second look at the codes: weights of 32 at a time go through shared memory, then lanes are dimensions.
+    float* y_rows = p_rows + ROWS * DIM;
     float inverse_tau = 1.0f / tau[0];
     float sum[ROWS], mean[ROWS][STRIPES];
 #pragma unroll
@@ -170,6 +172,8 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
     }
 #endif
 }
+
+#else
 
 // Gradients of one score of q and one of p; y is the weight with which dz reaches the mean of the code.
 __device__ __forceinline__ void plain_slopes(const Row& s, u32 chosen, u32 k, float dkl, float inverse_tau, float q, float p, float t,
@@ -390,3 +394,5 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_sum(const
         dlogvar[i - wide] = sum;
     }
 }
+
+#endif

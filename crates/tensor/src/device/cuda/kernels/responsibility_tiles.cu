@@ -54,11 +54,11 @@ __device__ __forceinline__ void multiply_pieces(float (&c)[4], const u32 (&a)[NA
     }
 }
 
-__device__ __forceinline__ float2 pair_at(const float* at) { return *(const float2*)at; }
-__device__ __forceinline__ float2 pair_at(const bf16* at) {
-    u32 bits = *(const u32*)at;
-    return make_float2(low_half(bits), high_half(bits));
-}
+// Two neighbours as they are stored, and as floats.
+__device__ __forceinline__ float2 raw_pair(const float* at) { return *(const float2*)at; }
+__device__ __forceinline__ u32 raw_pair(const bf16* at) { return *(const u32*)at; }
+__device__ __forceinline__ float2 widen_pair(float2 pair) { return pair; }
+__device__ __forceinline__ float2 widen_pair(u32 pair) { return make_float2(low_half(pair), high_half(pair)); }
 
 // [mu iv, iv] in pieces, a row a code, and c = -½ Σ (mu² iv + logvar); with them, if wanted, mu itself.
 template <int MEANS>

@@ -31,27 +31,18 @@ fn launch(name: &str, source: &str, grid: [usize; 2], shared: usize, args: Vec<A
     }
 }
 
-fn source(case: &Case, stored: &[(&str, DType)]) -> String {
-    let defines = [("EXACT", 1), ("ROWS", rows_of_warp(case.dim))];
+fn source(case: &Case, backward: bool, stored: &[(&str, DType)]) -> String {
+    let defines = [
+        ("EXACT", 1),
+        ("ROWS", rows_of_warp(case.dim)),
+        ("BACKWARD", backward as usize),
+    ];
     case.source(&defines, stored, &[SOURCE])
 }
 
-/// The types of the kernels' tensors; what a direction does not have is a float nobody reads.
-fn stored(
-    case: &Case,
-    z: DType,
-    dz: DType,
-    de_q: DType,
-    de_p: DType,
-) -> [(&'static str, DType); 6] {
-    [
-        ("E_Q", case.inputs[3].dtype),
-        ("E_P", dtype(case.e_p())),
-        ("Z_OUT", z),
-        ("DZ", dz),
-        ("DE_Q", de_q),
-        ("DE_P", de_p),
-    ]
+/// How embeddings are stored.
+fn embeddings(case: &Case) -> [(&'static str, DType); 2] {
+    [("E_Q", case.inputs[3].dtype), ("E_P", dtype(case.e_p()))]
 }
 
 fn tables(case: &Case, source: &str, scratch: &mut Scratch) -> (Launch, Arg) {
@@ -65,8 +56,8 @@ fn tables(case: &Case, source: &str, scratch: &mut Scratch) -> (Launch, Arg) {
 }
 
 pub fn forward(case: &Case, z: Place, index: Option<Place>, kl: Option<Place>) -> Launches {
-    let plain = DType::F32;
-    let source = source(case, &stored(case, z.dtype, plain, plain, plain));
+    let [e_q, e_p] = embeddings(case);
+    let source = source(case, false, &[e_q, e_p, ("Z_OUT", z.dtype)]);
     let mut scratch = Scratch::default();
     let (first, columns) = tables(case, &source, &mut scratch);
     let per_warp = rows_of_warp(case.dim);
@@ -103,8 +94,15 @@ pub fn forward(case: &Case, z: Place, index: Option<Place>, kl: Option<Place>) -
 pub fn backward(case: &Case, outputs: &[Option<Place>; 4]) -> Launches {
     let [de_q, dmu, dlogvar, de_p] = *outputs;
     let (rows, dim, codes) = (case.rows, case.dim, case.codes);
-    let stored = stored(case, DType::F32, case.dz().dtype, dtype(de_q), dtype(de_p));
-    let source = source(case, &stored);
+    let [e_q, e_p] = embeddings(case);
+    let stored = [
+        e_q,
+        e_p,
+        ("DZ", case.dz().dtype),
+        ("DE_Q", dtype(de_q)),
+        ("DE_P", dtype(de_p)),
+    ];
+    let source = source(case, true, &stored);
     let mut scratch = Scratch::default();
     let (first, columns) = tables(case, &source, &mut scratch);
     let sums = scratch.take(rows * ROW_FLOATS * 4);

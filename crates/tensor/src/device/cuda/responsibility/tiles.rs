@@ -164,7 +164,8 @@ pub fn backward(case: &Case, outputs: &[Option<Place>; 4]) -> Option<Launches> {
     let tile =
         (most(pieces.q) + case.op.prior as usize * most(pieces.p)) * TILE * (2 * dim + 8) * 2
             + pieces.dz * TILE * (dim + 8) * 2
-            + TILE * 4;
+            + TILE * 4
+            + 32;
     let shares = (warps * TILE * dim).max(9 * TILE * (warps + 1)) * 4;
     let shared = pieces.table(case)
         + if means_shared { pieces.means(case) } else { 0 }
