@@ -144,11 +144,14 @@ impl<'g> Rewriter<'_, 'g> {
     /// A map with its channels padded, in memory of the plan's own.
     fn wide(&mut self, id: NodeId, which: usize) -> Var<'g> {
         let map = self.input(id, which);
-        let map = match self.to.inner().nodes[map.id.index()].op {
-            Op::Input { .. } | Op::Param { .. } | Op::State { .. } => None,
-            _ => Some(map),
-        }
-        .unwrap_or_else(|| self.to.push(Op::Cast, &[map]));
+        let outside = matches!(
+            self.to.inner().nodes[map.id.index()].op,
+            Op::Input { .. } | Op::Param { .. } | Op::State { .. }
+        );
+        let map = match outside {
+            true => self.to.push(Op::Cast, &[map]),
+            false => map,
+        };
         map.pad(3, 0, fill(map.dim(3)))
     }
 

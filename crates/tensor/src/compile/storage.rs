@@ -1,7 +1,7 @@
 //! Which tensors a plan keeps in bf16.
 //!
 //! Whatever a convolution reads must be; maps between convolutions are as well, since they are most of what
-//! moves. Embeddings, likelihoods, sums and everything of the parameters' size stays f32.
+//! moves, and so are weight gradients on their way to the normalisation. Embeddings, likelihoods, sums and everything of the parameters' size stays f32.
 
 use super::layout::Live;
 use crate::graph::{DType, NodeId};
@@ -60,7 +60,9 @@ pub(crate) fn bf16(live: &Live<'_>, outputs: &[(String, NodeId)]) -> HashMap<Nod
         .filter(|&id| !live.is_view(id) && !outside(id) && live.node(id).dtype == DType::F32)
         .filter(|&id| {
             let i = id.index();
-            convolved[i] || (!wanted_exact[i] && is_map(id))
+            // A weight gradient is summed in f32 but stored in bf16: the engines that store f32 are slow.
+            let gradient = matches!(live.node(id).op, Op::ConvGradWeight { .. });
+            convolved[i] || (!wanted_exact[i] && (gradient || is_map(id)))
         })
         .map(|id| (id, DType::Bf16))
         .collect()

@@ -269,7 +269,8 @@ pub fn gather(rows: usize, cols: usize, table: Place, index: Place, out: Place) 
     draft
 }
 
-/// Rows added to the row their index names, in the order of the rows: a thread owns an element of the table.
+/// Rows added to the row their index names: a block owns a row of the table and looks at all indices, its threads
+/// always add the same rows, and their sums are joined in a fixed order.
 pub fn scatter_add(
     rows: usize,
     cols: usize,
@@ -280,13 +281,16 @@ pub fn scatter_add(
 ) -> Draft {
     let mut draft = Draft::new(BLOCK as u32);
     let (k, x, y) = (draft.pointer(index), draft.pointer(x), draft.pointer(out));
-    start(&mut draft, codes * cols);
+    draft.grid[0] = codes as u32;
     let _ = writeln!(
         draft.body,
-        "    const u32 code = (u32)(i / {cols}u), c = (u32)(i % {cols}u);
-    float sum = 0.0f;
-    for (u32 r = 0; r < {rows}u; r++) if ({k}[r] == code) sum += load1({x} + (size_t)r * {cols}u + c);
-    store1({y} + i, sum);"
+        "    for (u32 c = 0; c < {cols}u; c++) {{
+        float sum = 0.0f;
+        for (u32 r = threadIdx.x; r < {rows}u; r += {BLOCK}u)
+            if ({k}[r] == blockIdx.x) sum += load1({x} + (size_t)r * {cols}u + c);
+        sum = join_threads<Sum, {BLOCK}>(sum);
+        if (threadIdx.x == 0) store1({y} + (size_t)blockIdx.x * {cols}u + c, sum);
+    }}"
     );
     draft
 }
