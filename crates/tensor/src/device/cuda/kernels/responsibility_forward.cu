@@ -251,13 +251,21 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, FORWARD_BLOCKS) respons
             if (first + r < rows && lane < DIM) put(z + (u64)(first + r) * DIM + lane, value / sum);
         }
 #else
-        const u32 LANES = DIM / 2, AT_ONCE = 32 / LANES;
-#pragma unroll 8
-        for (u32 r = until - 16 / parts; r < until; r += AT_ONCE) {
+        // Several means are asked for before the first is written.
+        const u32 LANES = DIM / 2, AT_ONCE = 32 / LANES, BATCH = 4;
+        for (u32 r = until - 16 / parts; r < until; r += BATCH * AT_ONCE) {
             u32 row = r + lane / LANES, column = lane % LANES * 2;
-            u32 code = __shfl_sync(~0u, all.code, row % 16);
-            float2 mean = *(const float2*)(mu + code * DIM + column);
-            if (row < until && first + row < rows) put_pair(z + (u64)(first + row) * DIM + column, mean.x, mean.y);
+            float2 mean[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                u32 code = __shfl_sync(~0u, all.code, (row + i * AT_ONCE) % 16);
+                mean[i] = *(const float2*)(mu + code * DIM + column);
+            }
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                u32 at = row + i * AT_ONCE;
+                if (at < until && first + at < rows) put_pair(z + (u64)(first + at) * DIM + column, mean[i].x, mean[i].y);
+            }
         }
 #endif
         // The states are written again by the next tile.

@@ -254,26 +254,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
             }
         }
         __syncthreads();
-        for (u32 row = unit; row < 16; row += WARPS) finish_row(s, row, inverse_tau);
+#pragma unroll
+        for (int i = 0; i < 16 / WARPS; i++) finish_row(s, unit + i * WARPS, inverse_tau);
         __syncthreads();
 
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             u32 row = g + 8 * h;
-            float4 of_q = s.row_sums[row][0], of_y = s.row_sums[row][1], of_p = s.row_sums[row][2];
+            float4 of_q = s.row_sums[row][0], of_y = s.row_sums[row][1];
             float weight = tile.dkl[row] * LN_2;
             float prob = power_of_two(max_q[h] - of_q.x) * of_q.y * weight;
-            float prior = PRIOR ? power_of_two(max_p[h] - of_p.x) * of_p.y * weight : 0.0f;
+#if PRIOR
+            float4 of_p = s.row_sums[row][2];
+            float prior = power_of_two(max_p[h] - of_p.x) * of_p.y * weight;
+#endif
             float relaxed = power_of_two((best[h] - of_y.x) * inverse_tau) * of_y.y;
             float of_flow = relaxed * inverse_tau * LN_2, of_cross = prob * LN_2;
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                float of_one[2], of_other[2];
+                float of_one[2];
+#if PRIOR
+                float of_other[2];
+#endif
 #pragma unroll
                 for (int k = 0; k < 2; k++) {
                     const int c = 2 * h + k;
                     of_one[k] = fmaf(y[i][c] * of_flow, dy[i][c] - of_y.z, q[i][c] * of_cross * (ratio[i][c] - of_q.z));
-                    if (PRIOR) of_other[k] = fmaf(p[i][c], prior, -q[i][c] * prob);
+#if PRIOR
+                    of_other[k] = fmaf(p[i][c], prior, -q[i][c] * prob);
+#endif
                     if (RELAXED) y[i][c] *= relaxed;
                 }
                 // The sum of G is that of what was rounded: moments about mu would not forgive the difference.
