@@ -156,9 +156,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
     while (true) {
         u32 next = first + gridDim.x * 16;
         if (next < rows) read_tile(ahead, e_q, e_p, dz, dkl, next, rows);
-        float q[2][4], p[2][4], dy[2][4];
+        float q[2][4], dy[2][4];
         start_scores(q, s.constants, unit);
 #if PRIOR
+        float p[2][4];
         start_scores(p, s.constants, unit);
 #endif
 #pragma unroll
