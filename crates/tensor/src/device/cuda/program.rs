@@ -440,31 +440,11 @@ impl Program {
                 let ms = events[i + 1].elapsed_ms(&events[i])? as f64;
                 if round == 1 && std::env::var("RRVQ_EACH").is_ok() {
                     let convs = job.steps.iter().find_map(|s| match s {
-                        Step::Conv {
-                            plan, conv, fused, ..
-                        } => Some(format!(
-                            "{}x{} {}>{} s{} fused {fused} plan {:.1} engine {:?}",
-                            conv.geometry.h,
-                            conv.geometry.w,
-                            conv.geometry.ci,
-                            conv.geometry.co,
-                            conv.geometry.stride,
-                            plan.micros,
-                            plan.recipe.engine
-                        )),
-                        Step::Launch { launch, .. } => {
-                            Some(format!("grid {:?} {}", launch.grid, launch.function.name))
-                        }
+                        Step::Conv { plan, conv, fused, .. } => Some(format!("{}x{} {}>{} s{} fused {fused} plan {:.1} engine {:?}", conv.geometry.h, conv.geometry.w, conv.geometry.ci, conv.geometry.co, conv.geometry.stride, plan.micros, plan.recipe.engine)),
+                        Step::Launch { launch, .. } => Some(format!("grid {:?} {}", launch.grid, launch.function.name)),
                         _ => None,
                     });
-                    eprintln!(
-                        "{i} {} {:.1} us {:.0} GB/s {:.0} TF {}",
-                        job.kind,
-                        ms * 1e3,
-                        job.bytes / ms / 1e6,
-                        job.flops / ms / 1e9,
-                        convs.unwrap_or_default()
-                    );
+                    eprintln!("{i} {} {:.1} us {:.0} GB/s {:.0} TF {}", job.kind, ms * 1e3, job.bytes / ms / 1e6, job.flops / ms / 1e9, convs.unwrap_or_default());
                 }
                 row.micros += ms * 1e3 / repeats as f64;
                 if round == 1 {
