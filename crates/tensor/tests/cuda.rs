@@ -17,6 +17,9 @@ const BF16: f32 = 3e-2;
 
 static FAILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// One test at a time has the GPU.
+static BUSY: Mutex<()> = Mutex::new(());
+
 fn gpu() -> Option<Gpu> {
     match Gpu::open(0) {
         Ok(gpu) => Some(gpu),
@@ -109,6 +112,7 @@ fn check_gradient(name: &str, draw: &Draw, shapes: &[Vec<usize>], values: Vec<Ve
 
 #[test]
 fn every_operation_is_what_it_is_on_the_cpu() {
+    let _alone = BUSY.lock();
     if gpu().is_none() {
         return;
     }
@@ -162,6 +166,7 @@ fn training(device: &Device, steps: u64) -> (Vec<f32>, Vec<f32>) {
 
 #[test]
 fn states_live_on_the_device_and_two_runs_give_the_same_losses() {
+    let _alone = BUSY.lock();
     let Some(gpu) = gpu() else { return };
     let (losses, theta) = training(&Device::Cpu, 5);
     for (precision, limit) in [(Precision::F32, 1e-4), (Precision::Bf16, 2e-2)] {

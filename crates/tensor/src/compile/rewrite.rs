@@ -131,14 +131,22 @@ impl<'g> Rewriter<'_, 'g> {
         }
     }
 
-    /// Whether channels are so different that joining the maps costs little.
-    fn worth_joining(channels: &[usize]) -> bool {
-        let mut sorted = channels.to_vec();
-        sorted.sort_unstable();
-        match &sorted[..] {
-            [narrow @ .., wide] => !narrow.is_empty() && narrow.iter().sum::<usize>() * NARROW <= *wide,
-            [] => false,
-        }
+    /// Puts convolutions or their gradients in the order of the maps they read or lead to, the widest first, and
+    /// tells whether joining those maps costs little.
+    fn worth_joining(&self, group: &mut [(NodeId, f32)]) -> bool {
+        let channels = |id: NodeId| {
+            let node = &self.nodes[id.index()];
+            let map = match node.op {
+                Op::ConvGradInput { .. } => &node.shape,
+                _ => &self.nodes[node.inputs[0].index()].shape,
+            };
+            map[3]
+        };
+        group.sort_by_key(|&(id, _)| (std::cmp::Reverse(channels(id)), self.nodes[id.index()].inputs[0]));
+        let mut sizes = group.iter().map(|&(id, _)| channels(id));
+        let wide = sizes.next().unwrap_or(0);
+        let narrow: usize = sizes.sum();
+        narrow > 0 && narrow * NARROW <= wide
     }
 
     /// Data gradients, and weight gradients, that begin at one map, each counting it so many times.
@@ -172,16 +180,8 @@ impl<'g> Rewriter<'_, 'g> {
                 None => found.push((key, vec![(id, factor)])),
             }
         }
-        for (_, group) in found {
-            let channels = |&(id, _): &(NodeId, f32)| {
-                let node = &self.nodes[id.index()];
-                match node.op {
-                    Op::ConvGradInput { .. } => node.shape[3],
-                    _ => self.nodes[node.inputs[0].index()].shape[3],
-                }
-            };
-            let channels: Vec<usize> = group.iter().map(channels).collect();
-            if Self::worth_joining(&channels) {
+        for (_, mut group) in found {
+            if self.worth_joining(&mut group) {
                 for &(id, _) in &group {
                     self.partners.insert(id, group.clone());
                 }
@@ -428,26 +428,21 @@ impl<'g> Rewriter<'_, 'g> {
                 _ => others.push((term, factor)),
             }
         }
-        let channels = |&(conv, _): &(NodeId, f32)| {
-            let map = self.nodes[conv.index()].inputs[0];
-            self.nodes[map.index()].shape[3]
-        };
-        let joins = |group: &[(NodeId, f32)]| {
-            Self::worth_joining(&group.iter().map(channels).collect::<Vec<_>>())
-        };
-        let special = back.iter().any(|g| g.2.len() > 1) || forth.iter().any(|g| joins(&g.2));
-        if !special {
+        let (forth, single): (Vec<_>, Vec<_>) = forth
+            .into_iter()
+            .map(|(window, _, mut group)| (self.worth_joining(&mut group), window, group))
+            .partition(|(joins, ..)| *joins);
+        if forth.is_empty() && back.iter().all(|g| g.2.len() < 2) {
             return None;
         }
-        let (forth, single): (Vec<_>, Vec<_>) = forth.into_iter().partition(|g| joins(&g.2));
-        others.extend(single.into_iter().flat_map(|g| g.2));
+        others.extend(single.into_iter().flat_map(|(_, _, group)| group));
         let mut sum: Option<Var<'g>> = None;
         let mut add = |var: Var<'g>| sum = Some(sum.map_or(var, |s| s + var));
         for (term, factor) in others {
             let var = self.map(term);
             add(if factor == 1.0 { var } else { var * factor });
         }
-        for (window, _, group) in forth {
+        for (_, window, group) in forth {
             add(self.conv_of_many(&group, window));
         }
         for (op, _, group) in back {
