@@ -11,9 +11,11 @@ use crate::device::cuda::launch::Arg;
 use crate::op::ReduceOp;
 use std::fmt::Write;
 
-const BLOCK: usize = 256;
-/// Blocks a reduction is cut into, about four for each multiprocessor of a large GPU.
-const BLOCKS: usize = 528;
+const BLOCK: usize = 1024;
+/// Blocks a reduction is cut into: one for each multiprocessor of a large GPU.
+const BLOCKS: usize = 132;
+/// Threads side by side, so that a block reads whole rows of maps one after another.
+const ACROSS: usize = 32;
 
 pub fn reduce(chain: &Chain, op: ReduceOp, [outer, len, inner]: [usize; 3], out: Place) -> Draft {
     let result = chain.result.expect("a closing reduction has summands");
@@ -27,7 +29,7 @@ pub fn reduce(chain: &Chain, op: ReduceOp, [outer, len, inner]: [usize; 3], out:
     );
     let columns = if inner == 1 { 1 } else { inner / width };
     // Threads side by side over the columns, the others over `len`.
-    let across = columns.next_power_of_two().min(8);
+    let across = columns.next_power_of_two().min(ACROSS);
     let down = BLOCK / across;
     let lines = if inner == 1 { len / width } else { len };
     let tiles = columns.div_ceil(across);
@@ -37,7 +39,6 @@ pub fn reduce(chain: &Chain, op: ReduceOp, [outer, len, inner]: [usize; 3], out:
     let kept = if inner == 1 { 1 } else { width };
     let mut draft = Draft::new(BLOCK as u32);
     draft.grid = [tiles as u32, (outer * splits) as u32];
-    draft.resident = 4;
     let elements = Elements::new(chain, None, width);
     let p = elements.pointers(&mut draft);
     let to = draft.pointer(out);
@@ -114,10 +115,11 @@ pub fn reduce(chain: &Chain, op: ReduceOp, [outer, len, inner]: [usize; 3], out:
             total = {kind}::join(total, __ldcg({scratch} + (size_t)q * {outputs}u + o * {inner}u + at));
     if (k < {deep}u) sums[k][i] = total;
     __syncthreads();
-    if (k == 0 && at < {inner}u) {{
-        for (u32 q = 1; q < {deep}u; q++) total = {kind}::join(total, sums[q][i]);
-        store1({to} + o * {inner}u + at, total);
+    for (u32 half = {deep}u / 2u; half > 0u; half /= 2u) {{
+        if (k < half) sums[k][i] = {kind}::join(sums[k][i], sums[k + half][i]);
+        __syncthreads();
     }}
+    if (k == 0 && at < {inner}u) store1({to} + o * {inner}u + at, sums[0][i]);
     if (threadIdx.x == 0) {counter}[o * {tiles}u + blockIdx.x] = 0u;\n"
         );
     }

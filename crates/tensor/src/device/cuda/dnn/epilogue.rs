@@ -25,6 +25,8 @@ pub struct Input {
     /// Its number among the chain's loads.
     pub load: usize,
     pub extent: Extent,
+    /// Elements from pixel to pixel, where that is more than the channels: a slice of a wider map.
+    pub pitch: Option<usize>,
     pub dtype: DType,
     /// Bytes its address is a multiple of.
     pub align: usize,
@@ -86,6 +88,7 @@ impl Epilogue {
         }
         let mut builder = Builder::default();
         for (at, load) in chain.loads.iter().enumerate() {
+            let mut pitch = None;
             let extent = match load.access {
                 Access::Flat => Extent::Full,
                 Access::Scalar => Extent::One,
@@ -94,6 +97,15 @@ impl Epilogue {
                     spread: true,
                     ..
                 } if chain.cols == channels => Extent::Channels,
+                Access::Rows {
+                    div: 1,
+                    modulo,
+                    stride,
+                    spread: true,
+                } if chain.cols == channels && modulo == chain.rows => {
+                    pitch = Some(stride);
+                    Extent::Full
+                }
                 Access::Rows { .. } => return None,
             };
             if !matches!(load.dtype, DType::F32 | DType::Bf16) {
@@ -102,6 +114,7 @@ impl Epilogue {
             builder.epilogue.inputs.push(Input {
                 load: at,
                 extent,
+                pitch,
                 dtype: load.dtype,
                 align: align(load.place.offset, load.dtype),
             });
@@ -354,6 +367,9 @@ impl fmt::Display for Epilogue {
                 short(input.dtype),
                 input.align
             )?;
+            if let Some(pitch) = input.pitch {
+                write!(f, "pitch {pitch} ")?;
+            }
         }
         for (at, step) in self.steps.iter().enumerate() {
             write!(f, "t{at}={:?}({}", step.op, step.a)?;

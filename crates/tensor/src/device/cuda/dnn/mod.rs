@@ -343,7 +343,9 @@ pub(super) fn bytes(problem: &Problem) -> (Vec<usize>, Vec<usize>) {
         let count = match input.extent {
             epilogue::Extent::One => 1,
             epilogue::Extent::Channels => result[1],
-            epilogue::Extent::Full => result.iter().product(),
+            epilogue::Extent::Full => {
+                result.iter().product::<usize>() / result[1] * input.pitch.unwrap_or(result[1])
+            }
         };
         read.push(count * input.dtype.bytes());
     }

@@ -158,6 +158,8 @@ fn data_type(dtype: DType) -> Result<u32> {
 struct Tensor {
     number: i64,
     shape: [usize; 4],
+    /// Elements from pixel to pixel, where those are more than the channels.
+    pitch: Option<usize>,
     dtype: DType,
     align: usize,
     /// Never in memory.
@@ -184,6 +186,7 @@ impl Draft<'_> {
             return Ok(at);
         }
         let [n, c, h, w] = t.shape.map(|d| d as i64);
+        let pitch = t.pitch.map_or(c, |p| p as i64);
         let made = Descriptor::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?
             .code(
                 Name::CUDNN_ATTR_TENSOR_DATA_TYPE,
@@ -191,7 +194,7 @@ impl Draft<'_> {
                 data_type(t.dtype)?,
             )?
             .ints(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &[n, c, h, w])?
-            .ints(Name::CUDNN_ATTR_TENSOR_STRIDES, &[h * w * c, 1, w * c, c])?
+            .ints(Name::CUDNN_ATTR_TENSOR_STRIDES, &[h * w * pitch, 1, w * pitch, pitch])?
             .ints(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[t.number])?
             .ints(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[t.align as i64])?
             .flag(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, t.inner)?
@@ -204,6 +207,7 @@ impl Draft<'_> {
 
     fn operand(&mut self, number: i64, shape: [usize; 4]) -> Result<usize> {
         self.tensor(Tensor {
+            pitch: None,
             number,
             shape,
             dtype: self.problem.maps,
@@ -232,6 +236,7 @@ impl Draft<'_> {
             _ => self.tensor(Tensor {
                 number: Self::inner(value),
                 shape,
+                pitch: None,
                 dtype: DType::F32,
                 align: 16,
                 inner: true,
@@ -243,6 +248,7 @@ impl Draft<'_> {
     fn output(&mut self, at: usize) -> Result<usize> {
         let (number, output) = self.outputs[at];
         self.tensor(Tensor {
+            pitch: None,
             number,
             shape: self.problem.result(),
             dtype: output.dtype,
@@ -272,6 +278,7 @@ impl Draft<'_> {
                     _ => self.tensor(Tensor {
                         number: Self::inner(value),
                         shape,
+                        pitch: None,
                         dtype: DType::F32,
                         align: 16,
                         inner: true,
@@ -286,6 +293,7 @@ impl Draft<'_> {
                 self.tensor(Tensor {
                     number: INPUTS + i as i64,
                     shape: self.shape(input.extent),
+                    pitch: input.pitch,
                     dtype: input.dtype,
                     align: input.align,
                     inner: false,
@@ -298,6 +306,7 @@ impl Draft<'_> {
                 self.tensor(Tensor {
                     number: CONSTS + at as i64,
                     shape: [1; 4],
+                    pitch: None,
                     dtype: DType::F32,
                     align: 4,
                     inner: false,
