@@ -16,11 +16,7 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
     let mut config = bench.config();
     change(&mut config);
     let model = Model::new(&config.model);
-    let target = Target {
-        tensor_cores: true,
-        bf16,
-        batches: true,
-    };
+    let target = Target::cuda(bf16);
     let compile = |graph: &Graph, outputs: &[(&str, Var<'_>)]| {
         compile_for(target, graph, &model.layout, outputs).expect("compiles")
     };

@@ -71,6 +71,7 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
             tensor_cores: true,
             batches: true,
             bf16: false,
+            sums_by_rows: false,
         };
         let turned = step(&model, 3, target);
         let count =

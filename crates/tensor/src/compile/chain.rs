@@ -119,6 +119,20 @@ impl<'a, 'b, 'g> ChainBuilder<'a, 'b, 'g> {
         match self.low.live.source(input) {
             Source::Const(c) => Operand::Const(c),
             Source::Direct { root, offset } => self.direct(root, offset),
+            Source::Sliced {
+                root,
+                offset,
+                stride,
+                ..
+            } => {
+                let access = Access::Rows {
+                    div: 1,
+                    modulo: self.chain.rows,
+                    stride,
+                    spread: true,
+                };
+                self.load(root, offset, access)
+            }
             Source::Stretched { root, offset, runs } => match self.values.get(&root) {
                 Some(&value) if self.low.of.get(&root) == self.low.of.get(&self.group.nodes[0]) => {
                     value

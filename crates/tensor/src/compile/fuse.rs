@@ -52,11 +52,13 @@ struct Fuser<'a, 'g> {
     /// Who must come after a node.
     users: Vec<Vec<NodeId>>,
     merges: usize,
+    /// Whether what closes with a sum may read by rows.
+    rows_close: bool,
 }
 
 const NONE: usize = usize::MAX;
 
-pub(crate) fn fuse(live: &Live<'_>) -> Groups {
+pub(crate) fn fuse(live: &Live<'_>, rows_close: bool) -> Groups {
     let count = live.count();
     let mut fuser = Fuser {
         live,
@@ -65,6 +67,7 @@ pub(crate) fn fuse(live: &Live<'_>) -> Groups {
         row_wise: vec![false; count],
         users: vec![Vec::new(); count],
         merges: 0,
+        rows_close,
     };
     fuser.start();
     fuser.connect();
@@ -89,8 +92,9 @@ pub(crate) fn fuse(live: &Live<'_>) -> Groups {
 pub(crate) fn is_computed(live: &Live<'_>, id: NodeId) -> bool {
     match live.node(id).op {
         Op::Input { .. } | Op::Param { .. } | Op::State { .. } => false,
-        Op::Const { .. } | Op::Broadcast { .. } => live.is_materialised(id),
-        _ => !live.is_view(id),
+        _ if live.is_view(id) => false,
+        Op::Const { .. } | Op::Broadcast { .. } | Op::Slice { .. } => live.is_materialised(id),
+        _ => true,
     }
 }
 
@@ -139,12 +143,7 @@ impl Fuser<'_, '_> {
 
     /// The computed nodes an input stands for.
     fn root(&self, id: NodeId, input: NodeId) -> NodeId {
-        if self.live.is_elementwise(id)
-            && let Source::Stretched { root, .. } = self.live.source(input)
-        {
-            return root;
-        }
-        self.live.resolve(input).0
+        self.live.read_root(id, input)
     }
 
     fn connect(&mut self) {
@@ -333,8 +332,16 @@ impl Fuser<'_, '_> {
             .filter(|&&id| self.live.is_elementwise(id))
         {
             for &input in &self.live.node(id).inputs {
-                let Source::Stretched { root, runs, .. } = self.live.source(input) else {
-                    continue;
+                let (root, runs) = match self.live.source(input) {
+                    Source::Stretched { root, runs, .. } => (root, runs),
+                    Source::Sliced { root, row, .. } => {
+                        if group.nodes.contains(&root) || self.row_wise[id.index()] {
+                            return None;
+                        }
+                        wanted.push((row, true));
+                        continue;
+                    }
+                    _ => continue,
                 };
                 let inside = group.nodes.contains(&root);
                 if inside
@@ -354,7 +361,7 @@ impl Fuser<'_, '_> {
                 }
             }
         }
-        if matches!(group.kind, Kind::Closing(_)) && !wanted.is_empty() {
+        if matches!(group.kind, Kind::Closing(_)) && !wanted.is_empty() && !self.rows_close {
             return None;
         }
         let mut cols = group.row;

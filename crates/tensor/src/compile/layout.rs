@@ -9,7 +9,7 @@ use std::cell::Ref;
 pub(crate) struct Live<'g> {
     inner: Ref<'g, crate::graph::Inner>,
     live: Vec<bool>,
-    /// Broadcasts and constants that some kernel needs in memory.
+    /// Broadcasts, constants and slices that some kernel needs in memory.
     materialised: Vec<bool>,
     pub assignments: Vec<NodeId>,
 }
@@ -22,6 +22,13 @@ pub(crate) enum Source {
     Direct {
         root: NodeId,
         offset: usize,
+    },
+    /// Rows of `row` elements out of `root`'s longer rows of `stride`, from `offset` on.
+    Sliced {
+        root: NodeId,
+        offset: usize,
+        row: usize,
+        stride: usize,
     },
     /// `root` stretched: alternating runs of kept and repeated axes, outermost first.
     Stretched {
@@ -64,7 +71,7 @@ impl<'g> Live<'g> {
         this
     }
 
-    /// Constants and broadcasts are folded into the chains that read them; everybody else needs them in memory.
+    /// Constants, broadcasts and slices of rows are folded into the chains that read them; everybody else needs them in memory.
     fn find_materialised(&mut self, outputs: &[(String, NodeId)]) {
         let ids: Vec<NodeId> = self.ids().collect();
         let mut needed: Vec<NodeId> = outputs.iter().map(|o| o.1).collect();
@@ -73,8 +80,13 @@ impl<'g> Live<'g> {
             if self.is_view(id) {
                 continue;
             }
-            if matches!(node.op, Op::Broadcast { .. }) {
-                // Stretching something that is itself folded would fold twice.
+            if let Op::Slice { axis, .. } = node.op
+                && axis + 1 != node.shape.len()
+            {
+                needed.push(id);
+            }
+            if matches!(node.op, Op::Broadcast { .. } | Op::Slice { .. }) {
+                // Stretching or cutting something that is itself folded would fold twice.
                 needed.push(node.inputs[0]);
             } else if self.is_elementwise(id) || self.is_row_reduce(id) {
                 for &input in &node.inputs {
@@ -86,6 +98,10 @@ impl<'g> Live<'g> {
                             whole && representable(&self.runs(root)) && self.is_elementwise(id)
                         }
                         Op::Const { .. } => self.is_elementwise(id),
+                        Op::Slice { .. } => {
+                            let whole = self.node(input).len() == self.node(root).len();
+                            whole && self.is_elementwise(id)
+                        }
                         _ => true,
                     };
                     if !foldable {
@@ -98,7 +114,10 @@ impl<'g> Live<'g> {
         }
         for id in needed {
             let (root, _) = self.resolve(id);
-            if matches!(self.node(root).op, Op::Broadcast { .. } | Op::Const { .. }) {
+            if matches!(
+                self.node(root).op,
+                Op::Broadcast { .. } | Op::Const { .. } | Op::Slice { .. }
+            ) {
                 self.materialised[root.index()] = true;
             }
         }
@@ -187,7 +206,29 @@ impl<'g> Live<'g> {
                     runs: self.runs(root),
                 }
             }
+            Op::Slice { axis, start, len } if !self.is_materialised(root) => {
+                let parent = self.node(root).inputs[0];
+                let (src, at) = self.resolve(parent);
+                Source::Sliced {
+                    root: src,
+                    offset: at + start,
+                    row: *len,
+                    stride: self.node(parent).shape[*axis],
+                }
+            }
             _ => Source::Direct { root, offset },
+        }
+    }
+
+    /// The node whose memory reading `input` from `id` comes down to.
+    pub fn read_root(&self, id: NodeId, input: NodeId) -> NodeId {
+        match self.source(input) {
+            Source::Stretched { root, .. } | Source::Sliced { root, .. }
+                if self.is_elementwise(id) =>
+            {
+                root
+            }
+            _ => self.resolve(input).0,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::chain::ChainBuilder;
 use super::fuse::{Group, Groups, Kind};
-use super::layout::{Live, Source};
+use super::layout::Live;
 use super::memory::{Span, assign};
 use super::*;
 use crate::op::Window;
@@ -19,6 +19,9 @@ pub(super) struct Lowering<'a, 'g> {
     inputs: Vec<Named>,
     states: Vec<Named>,
 }
+
+/// Moments that what a weight gradient reads is kept for longer than the order of kernels asks for.
+const PATIENCE: usize = 24;
 
 /// When groups run and how tensors are kept.
 pub(crate) struct Schedule {
@@ -133,12 +136,9 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// What a node reads, seen through views and folded broadcasts.
+    /// What a node reads, seen through views, folded broadcasts and slices.
     pub fn root(&self, id: NodeId, input: NodeId) -> NodeId {
-        match self.live.source(input) {
-            Source::Stretched { root, .. } if self.live.is_elementwise(id) => root,
-            _ => self.live.resolve(input).0,
-        }
+        self.live.read_root(id, input)
     }
 
     /// Everything else that must be seen by another kernel gets a part of the arena.
@@ -157,6 +157,12 @@ impl Lowering<'_, '_> {
         };
         for (index, group) in self.groups.order.iter().enumerate() {
             let now = moments[index];
+            // A device that runs several kernels at once lets weight gradients wait; what they read waits too.
+            let gradient = |id: &NodeId| matches!(self.live.node(*id).op, Op::ConvGradWeight { .. });
+            let patience = match self.schedule.batches && group.nodes.iter().any(gradient) {
+                true => PATIENCE.min(end - 1 - now),
+                false => 0,
+            };
             for &id in &group.nodes {
                 if matches!(group.kind, Kind::Alone(_)) || group.kind == Kind::Closing(id) {
                     touch(&mut spans, id, now, now);
@@ -165,7 +171,7 @@ impl Lowering<'_, '_> {
                     let root = self.root(id, input);
                     match self.of.get(&root) {
                         Some(&born) if born != index => {
-                            touch(&mut spans, root, moments[born], now);
+                            touch(&mut spans, root, moments[born], now + patience);
                         }
                         _ => {}
                     }

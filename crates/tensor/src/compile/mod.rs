@@ -344,6 +344,20 @@ pub struct Target {
     pub bf16: bool,
     /// Small independent kernels gathered in batches.
     pub batches: bool,
+    /// What ends in a long sum may read by rows, as slices and broadcasts are read.
+    pub sums_by_rows: bool,
+}
+
+impl Target {
+    /// What the CUDA device wants.
+    pub fn cuda(bf16: bool) -> Self {
+        Target {
+            tensor_cores: true,
+            bf16,
+            batches: true,
+            sums_by_rows: true,
+        }
+    }
 }
 
 /// Compiles what `outputs` and the graph's assignments need. Parameters are found by name in `layout`, which
@@ -395,7 +409,7 @@ fn plan(
             }
         }
     }
-    let groups = fuse::fuse(&live);
+    let groups = fuse::fuse(&live, target.sums_by_rows);
     let count = groups.order.len();
     let (groups, moments) = match target.batches {
         true => schedule::layered(&live, groups),

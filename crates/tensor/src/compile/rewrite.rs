@@ -4,6 +4,8 @@
 //! - Channels are padded to a multiple of [`CHANNELS`] with zeros.
 //! - Convolutions that read one map with kernels of one size become one with joined outputs; so do their
 //!   gradients: the weight gradients that read one map, and the data gradients that are added up.
+//! - Convolutions that are added up become one with joined inputs where that costs little, that is where all maps
+//!   but one are narrow; so do the gradients that begin where the sum was.
 //!
 //! It runs after differentiation, so the graph a model draws stays the one the CPU runs.
 
@@ -43,8 +45,10 @@ pub(crate) fn for_tensor_cores<'g>(
         done: vec![None; nodes.len()],
         users,
         siblings: HashMap::new(),
+        partners: HashMap::new(),
     };
     rewriter.find_siblings(&live);
+    rewriter.find_partners(&live);
     for id in (0..nodes.len() as u32)
         .map(NodeId)
         .filter(|id| live[id.index()])
@@ -65,7 +69,12 @@ struct Rewriter<'a, 'g> {
     users: Vec<Vec<NodeId>>,
     /// Convolutions, or weight gradients, that become one with this one, itself included.
     siblings: HashMap<NodeId, Vec<NodeId>>,
+    /// Gradients of convolutions that were added up, and how often each counted in the sum.
+    partners: HashMap<NodeId, Vec<(NodeId, f32)>>,
 }
+
+/// A narrow map has at most a quarter of the channels of the widest.
+const NARROW: usize = 4;
 
 impl<'g> Rewriter<'_, 'g> {
     /// Convolutions of one map with kernels of one size, both ways.
@@ -105,6 +114,81 @@ impl<'g> Rewriter<'_, 'g> {
         }
     }
 
+    /// The factor of a product with a constant, and what it multiplies.
+    fn scaled(&self, id: NodeId) -> Option<(f32, NodeId)> {
+        let node = &self.nodes[id.index()];
+        let constant = |id: NodeId| match self.nodes[id.index()].op {
+            Op::Const { bits, .. } => Some(f32::from_bits(bits)),
+            _ => None,
+        };
+        match node.op {
+            Op::Binary(BinaryOp::Mul) => match (constant(node.inputs[0]), constant(node.inputs[1])) {
+                (None, Some(c)) => Some((c, node.inputs[0])),
+                (Some(c), None) => Some((c, node.inputs[1])),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether channels are so different that joining the maps costs little.
+    fn worth_joining(channels: &[usize]) -> bool {
+        let mut sorted = channels.to_vec();
+        sorted.sort_unstable();
+        match &sorted[..] {
+            [narrow @ .., wide] => !narrow.is_empty() && narrow.iter().sum::<usize>() * NARROW <= *wide,
+            [] => false,
+        }
+    }
+
+    /// Data gradients, and weight gradients, that begin at one map, each counting it so many times.
+    fn find_partners(&mut self, live: &[bool]) {
+        type Key = (NodeId, Op, Vec<usize>);
+        let mut found: Vec<(Key, Vec<(NodeId, f32)>)> = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate().filter(|(i, _)| live[*i]) {
+            let id = NodeId(index as u32);
+            let shape = |i: usize| &self.nodes[node.inputs[i].index()].shape;
+            let (gradient, window, sizes) = match &node.op {
+                Op::ConvGradInput { window, .. } => {
+                    let [kh, kw, ..] = window.kernel(shape(1));
+                    (node.inputs[0], *window, vec![kh, kw])
+                }
+                Op::ConvGradWeight { window, .. } => {
+                    (node.inputs[1], *window, shape(0)[..3].to_vec())
+                }
+                _ => continue,
+            };
+            let adds = |user: &NodeId| {
+                matches!(self.nodes[user.index()].op, Op::Binary(BinaryOp::Add))
+            };
+            let busy = self.siblings.contains_key(&id) || self.users[index].iter().any(adds);
+            if window.filter != Filter::Hwio || busy {
+                continue;
+            }
+            let (factor, start) = self.scaled(gradient).unwrap_or((1.0, gradient));
+            let key = (start, node.op.clone(), sizes);
+            match found.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, group)) => group.push((id, factor)),
+                None => found.push((key, vec![(id, factor)])),
+            }
+        }
+        for (_, group) in found {
+            let channels = |&(id, _): &(NodeId, f32)| {
+                let node = &self.nodes[id.index()];
+                match node.op {
+                    Op::ConvGradInput { .. } => node.shape[3],
+                    _ => self.nodes[node.inputs[0].index()].shape[3],
+                }
+            };
+            let channels: Vec<usize> = group.iter().map(channels).collect();
+            if Self::worth_joining(&channels) {
+                for &(id, _) in &group {
+                    self.partners.insert(id, group.clone());
+                }
+            }
+        }
+    }
+
     fn map(&mut self, id: NodeId) -> Var<'g> {
         if let Some(var) = self.done[id.index()] {
             return var;
@@ -116,9 +200,15 @@ impl<'g> Rewriter<'_, 'g> {
                 window,
                 height,
                 width,
-            } if window.filter == Filter::Hwio => self.back(&[id], *window, [*height, *width]),
+            } if window.filter == Filter::Hwio => match self.partners.get(&id).cloned() {
+                Some(group) => self.back_apart(id, &group, *window, [*height, *width]),
+                None => self.back(&[id], *window, [*height, *width]),
+            },
             Op::ConvGradWeight { window, kh, kw } if window.filter == Filter::Hwio => {
-                self.weight(id, *window, [*kh, *kw])
+                match self.partners.get(&id).cloned() {
+                    Some(group) => self.weight_apart(id, &group, *window, [*kh, *kw]),
+                    None => self.weight(id, *window, [*kh, *kw]),
+                }
             }
             Op::Binary(BinaryOp::Add) => match self.sum(id) {
                 Some(var) => var,
@@ -144,6 +234,10 @@ impl<'g> Rewriter<'_, 'g> {
     /// A map with its channels padded, in memory of the plan's own.
     fn wide(&mut self, id: NodeId, which: usize) -> Var<'g> {
         let map = self.input(id, which);
+        self.own(map)
+    }
+
+    fn own(&self, map: Var<'g>) -> Var<'g> {
         let outside = matches!(
             self.to.inner().nodes[map.id.index()].op,
             Op::Input { .. } | Op::Param { .. } | Op::State { .. }
@@ -157,7 +251,12 @@ impl<'g> Rewriter<'_, 'g> {
 
     /// A kernel as [outputs, height, width, inputs], both kinds of channels padded.
     fn kernel(&mut self, id: NodeId) -> Var<'g> {
+        self.kernel_times(id, 1.0)
+    }
+
+    fn kernel_times(&mut self, id: NodeId, factor: f32) -> Var<'g> {
         let kernel = self.input(id, 1);
+        let kernel = if factor == 1.0 { kernel } else { kernel * factor };
         let [kh, kw, ci, co] = Window::new(1, 0).kernel(&kernel.shape());
         let turned = kernel.reshape(&[kh * kw * ci, co]).transpose();
         let turned = turned.reshape(&[co, kh, kw, ci]);
@@ -209,59 +308,149 @@ impl<'g> Rewriter<'_, 'g> {
         self.done[id.index()].expect("a gradient is its own sibling")
     }
 
-    /// A sum some of whose terms are data gradients with kernels of one size; `None` if it is nothing special.
-    fn sum(&mut self, id: NodeId) -> Option<Var<'g>> {
-        let within = |users: &[NodeId]| match users {
-            [one] => matches!(self.nodes[one.index()].op, Op::Binary(BinaryOp::Add)),
-            _ => false,
+    /// The sum of convolutions of several maps.
+    fn conv_of_many(&mut self, group: &[(NodeId, f32)], window: Window) -> Var<'g> {
+        let maps: Vec<Var<'g>> = group.iter().map(|&(id, _)| self.wide(id, 0)).collect();
+        let kernels: Vec<Var<'g>> = group
+            .iter()
+            .map(|&(id, factor)| self.kernel_times(id, factor))
+            .collect();
+        let (map, kernel) = (self.to.concat(&maps, 3), self.to.concat(&kernels, 3));
+        let channels = self.nodes[group[0].0.index()].shape[3];
+        map.conv_forth(kernel, ohwi(window)).slice(3, 0, channels)
+    }
+
+    /// The gradients of several maps whose convolutions were added up.
+    fn back_apart(
+        &mut self,
+        id: NodeId,
+        group: &[(NodeId, f32)],
+        window: Window,
+        [height, width]: [usize; 2],
+    ) -> Var<'g> {
+        let gradient = self.start_of(id, 0);
+        let kernels: Vec<Var<'g>> = group
+            .iter()
+            .map(|&(id, factor)| self.kernel_times(id, factor))
+            .collect();
+        let joined = gradient.conv_back(self.to.concat(&kernels, 3), ohwi(window), height, width);
+        let mut start = 0;
+        for (&(member, _), kernel) in group.iter().zip(&kernels) {
+            let channels = self.nodes[member.index()].shape[3];
+            self.done[member.index()] = Some(joined.slice(3, start, channels));
+            start += kernel.dim(3);
+        }
+        self.done[id.index()].expect("a gradient is its own partner")
+    }
+
+    fn weight_apart(
+        &mut self,
+        id: NodeId,
+        group: &[(NodeId, f32)],
+        window: Window,
+        [kh, kw]: [usize; 2],
+    ) -> Var<'g> {
+        let gradient = self.start_of(id, 1);
+        let maps: Vec<Var<'g>> = group.iter().map(|&(id, _)| self.wide(id, 0)).collect();
+        let op = Op::ConvGradWeight {
+            window: ohwi(window),
+            kh,
+            kw,
         };
+        let joined = self.to.push(op, &[self.to.concat(&maps, 3), gradient]);
+        let mut start = 0;
+        for (&(member, factor), map) in group.iter().zip(&maps) {
+            let [_, _, ci, co] = window.kernel(&self.nodes[member.index()].shape);
+            let own = joined.slice(0, 0, co).slice(3, start, ci);
+            let turned = own.reshape(&[co, kh * kw * ci]).transpose();
+            let turned = turned.reshape(&[kh, kw, ci, co]);
+            let turned = if factor == 1.0 { turned } else { turned * factor };
+            self.done[member.index()] = Some(turned);
+            start += map.dim(3);
+        }
+        self.done[id.index()].expect("a gradient is its own partner")
+    }
+
+    /// The map a gradient begins at, without the factor it may have there.
+    fn start_of(&mut self, id: NodeId, which: usize) -> Var<'g> {
+        let gradient = self.nodes[id.index()].inputs[which];
+        let start = self.scaled(gradient).map_or(gradient, |(_, start)| start);
+        let map = self.map(start);
+        self.own(map)
+    }
+
+    /// A sum some of whose terms are convolutions that can be joined; `None` if it is nothing special.
+    fn sum(&mut self, id: NodeId) -> Option<Var<'g>> {
         // A sum inside a larger one is taken apart there.
-        if within(&self.users[id.index()]) {
+        if self.is_term(id) {
             return None;
         }
-        let (mut terms, mut stack) = (Vec::new(), vec![id]);
-        while let Some(at) = stack.pop() {
+        let (mut terms, mut stack) = (Vec::new(), vec![(id, 1.0f32)]);
+        while let Some((at, factor)) = stack.pop() {
             let node = &self.nodes[at.index()];
-            let is_sum = matches!(node.op, Op::Binary(BinaryOp::Add));
-            if is_sum && (at == id || within(&self.users[at.index()])) {
-                stack.extend(node.inputs.iter().rev());
-            } else {
-                terms.push(at);
+            let open = at == id || self.is_term(at);
+            match (&node.op, self.scaled(at)) {
+                (Op::Binary(BinaryOp::Add), _) if open => {
+                    stack.extend(node.inputs.iter().rev().map(|&i| (i, factor)));
+                }
+                (_, Some((by, inner))) if open => stack.push((inner, factor * by)),
+                _ => terms.push((at, factor)),
             }
         }
-        let mut groups: Vec<(Op, Vec<NodeId>)> = Vec::new();
+        let mut back: Vec<(Op, [usize; 3], Vec<NodeId>)> = Vec::new();
+        let mut forth: Vec<(Window, [usize; 3], Vec<(NodeId, f32)>)> = Vec::new();
         let mut others = Vec::new();
-        for term in terms {
+        for (term, factor) in terms {
             let node = &self.nodes[term.index()];
-            let single = self.users[term.index()].len() == 1;
-            let kernel = node.inputs.get(1).map(|k| &self.nodes[k.index()].shape);
+            let alone = self.users[term.index()].len() == 1;
+            let kernel = node.inputs.get(1).map(|k| self.nodes[k.index()].shape.clone());
             match (&node.op, kernel) {
                 (op @ Op::ConvGradInput { window, .. }, Some(kernel))
-                    if single && window.filter == Filter::Hwio =>
+                    if alone && factor == 1.0 && window.filter == Filter::Hwio =>
                 {
-                    let size = window.kernel(kernel);
-                    let alike = |(known, group): &&mut (Op, Vec<NodeId>)| {
-                        let first = self.nodes[group[0].index()].inputs[1];
-                        let other = window.kernel(&self.nodes[first.index()].shape);
-                        known == op && other[..3] == size[..3]
-                    };
-                    match groups.iter_mut().find(alike) {
-                        Some((_, group)) => group.push(term),
-                        None => groups.push((op.clone(), vec![term])),
+                    let [kh, kw, ci, _] = window.kernel(&kernel);
+                    let size = [kh, kw, ci];
+                    match back.iter_mut().find(|g| g.0 == *op && g.1 == size) {
+                        Some((_, _, group)) => group.push(term),
+                        None => back.push((op.clone(), size, vec![term])),
                     }
                 }
-                _ => others.push(term),
+                (Op::Conv { window }, Some(kernel))
+                    if alone && window.filter == Filter::Hwio && !self.siblings.contains_key(&term) =>
+                {
+                    let [kh, kw, _, co] = window.kernel(&kernel);
+                    let size = [kh, kw, co];
+                    match forth.iter_mut().find(|g| g.0 == *window && g.1 == size) {
+                        Some((_, _, group)) => group.push((term, factor)),
+                        None => forth.push((*window, size, vec![(term, factor)])),
+                    }
+                }
+                _ => others.push((term, factor)),
             }
         }
-        if groups.iter().all(|(_, group)| group.len() < 2) {
+        let channels = |&(conv, _): &(NodeId, f32)| {
+            let map = self.nodes[conv.index()].inputs[0];
+            self.nodes[map.index()].shape[3]
+        };
+        let joins = |group: &[(NodeId, f32)]| {
+            Self::worth_joining(&group.iter().map(channels).collect::<Vec<_>>())
+        };
+        let special = back.iter().any(|g| g.2.len() > 1) || forth.iter().any(|g| joins(&g.2));
+        if !special {
             return None;
         }
+        let (forth, single): (Vec<_>, Vec<_>) = forth.into_iter().partition(|g| joins(&g.2));
+        others.extend(single.into_iter().flat_map(|g| g.2));
         let mut sum: Option<Var<'g>> = None;
         let mut add = |var: Var<'g>| sum = Some(sum.map_or(var, |s| s + var));
-        for term in others {
-            add(self.map(term));
+        for (term, factor) in others {
+            let var = self.map(term);
+            add(if factor == 1.0 { var } else { var * factor });
         }
-        for (op, group) in groups {
+        for (window, _, group) in forth {
+            add(self.conv_of_many(&group, window));
+        }
+        for (op, _, group) in back {
             let Op::ConvGradInput {
                 window,
                 height,
@@ -273,6 +462,17 @@ impl<'g> Rewriter<'_, 'g> {
             add(self.back(&group, window, [height, width]));
         }
         sum
+    }
+
+    /// Whether a node is only a term, or a multiple of a term, of one sum.
+    fn is_term(&self, id: NodeId) -> bool {
+        match self.users[id.index()][..] {
+            [user] => match self.nodes[user.index()].op {
+                Op::Binary(BinaryOp::Add) => user != id,
+                _ => user != id && self.scaled(user).is_some() && self.is_term(user),
+            },
+            _ => false,
+        }
     }
 }
 

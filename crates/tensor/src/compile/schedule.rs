@@ -5,7 +5,7 @@
 //! depend on each other and run as one batch, in which kernels of one form share a launch.
 
 use super::fuse::{Group, Groups, Kind};
-use super::layout::{Live, Source};
+use super::layout::Live;
 use crate::graph::NodeId;
 use crate::op::Op;
 use std::collections::HashMap;
@@ -72,10 +72,7 @@ impl Edges {
         for (index, group) in order.iter().enumerate() {
             for &id in &group.nodes {
                 for &input in &live.node(id).inputs {
-                    let root = match live.source(input) {
-                        Source::Stretched { root, .. } if live.is_elementwise(id) => root,
-                        _ => live.resolve(input).0,
-                    };
+                    let root = live.read_root(id, input);
                     match of.get(&root) {
                         Some(&from) if from != index => {
                             edges.reads[index].push((from, root));

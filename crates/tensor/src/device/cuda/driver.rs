@@ -157,7 +157,12 @@ impl Gpu {
 
     /// Another stream, in no order with the first one but by events.
     pub fn new_stream(&self) -> Result<Stream> {
-        Stream::new(self)
+        Stream::new(self, 0)
+    }
+
+    /// The same for work that can wait, or for work that goes first where both are ready.
+    pub fn new_stream_of(&self, can_wait: bool) -> Result<Stream> {
+        Stream::new(self, if can_wait { 0 } else { -1 })
     }
 
     /// Memory on the GPU, with whatever was in it.
@@ -179,8 +184,8 @@ impl Gpu {
     /// Waits for everything on every stream of this GPU.
     pub fn sync(&self) -> Result<()> {
         self.make_current()?;
-        // SAFETY: the context is current.
-        unsafe { check(sys::cuCtxSynchronize(), "finish its work") }
+        // SAFETY: the stream is ours. Others may be recording graphs on theirs meanwhile.
+        unsafe { check(sys::cuStreamSynchronize(self.stream()), "finish its work") }
     }
 
     /// Makes the context this thread's; cheap when it is already.

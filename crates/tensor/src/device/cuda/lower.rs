@@ -2,6 +2,7 @@
 
 use super::codegen::{Draft, direct, elementwise, movement, reduce};
 use super::dnn::Direction as Which;
+use super::hazards::Touch;
 use super::launch::{Arg, Function, Launch, Launches};
 use super::responsibility;
 use crate::compile::{Base, Chain, ConvGeometry, Kernel, Place, Plan};
@@ -51,6 +52,7 @@ pub struct Job {
     pub actions: Vec<Action>,
     pub scratch: usize,
     pub counters: usize,
+    pub touch: Touch,
 }
 
 /// Memory lent to one job, from its start.
@@ -78,6 +80,7 @@ fn job(kernel: &Kernel, exact: bool) -> Option<Job> {
         actions: Vec::new(),
         scratch: 0,
         counters: 0,
+        touch: Touch::of(kernel),
     };
     match kernel {
         Kernel::Batch(kernels) => job.batch(kernels, exact),
@@ -87,6 +90,12 @@ fn job(kernel: &Kernel, exact: bool) -> Option<Job> {
 }
 
 impl Job {
+    /// A weight gradient: needed, but not soon.
+    pub fn is_aside(&self) -> bool {
+        let weight = |a: &Action| matches!(a, Action::Conv(c) if c.which == Which::Weight);
+        self.actions.iter().any(weight)
+    }
+
     fn launch(&mut self, draft: Draft) {
         self.scratch = self.scratch.max(draft.scratch);
         self.counters = self.counters.max(draft.counters);

@@ -17,6 +17,7 @@ pub mod codegen;
 pub mod dnn;
 pub mod driver;
 pub mod feed;
+pub mod hazards;
 pub mod launch;
 pub mod library;
 pub mod lower;

@@ -6,8 +6,9 @@
 //! step's share and gathers its images from a [`Bank`], a last one notes the results and moves on.
 
 use super::codegen::{Draft, movement, sources};
-use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Kernel, Module};
+use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Kernel, Module, Stream};
 use super::feed::{self, Feed};
+use super::hazards::{Lane, Touch, lanes};
 use super::launch::{Arg, Function, Launch};
 use super::lower::{Action, Conv, Job, Product, jobs, scratch};
 use super::tools::{Finish, Tools};
@@ -24,6 +25,13 @@ use std::sync::Arc;
 pub use super::feed::Bank;
 pub use super::resident::Resident;
 
+/// Streams for what the step waits for, and for what can wait.
+const LANES: (usize, usize) = (3, 2);
+
+fn lane_counts() -> (usize, usize) {
+    std::env::var("RRVQ_LANES").ok().and_then(|v| { let (a, b) = v.split_once(',')?; Some((a.parse().ok()?, b.parse().ok()?)) }).unwrap_or(LANES)
+}
+
 /// Everything in the one allocation starts on a multiple of this.
 const ALIGN: usize = 256;
 
@@ -33,6 +41,8 @@ pub struct Program {
     tools: Arc<Tools>,
     plan: Plan,
     jobs: Vec<Prepared>,
+    /// One stream a lane.
+    streams: Vec<Stream>,
     memory: Buffer,
     map: Map,
     /// The graph of single runs, and the one of replays.
@@ -47,10 +57,10 @@ pub struct Program {
 struct Map {
     inputs: Vec<usize>,
     arena: usize,
-    scratch: usize,
     counters: usize,
     tables: usize,
-    workspace: usize,
+    /// Scratch memory and workspace of each lane.
+    lanes: Vec<[usize; 2]>,
     total: usize,
 }
 
@@ -66,6 +76,14 @@ struct Prepared {
     flops: f64,
     bytes: f64,
     steps: Vec<Step>,
+    lane: Lane,
+}
+
+/// What an address depends on beside its place.
+#[derive(Clone, Copy)]
+struct Site<'a> {
+    states: &'a [u64],
+    lane: usize,
 }
 
 enum Step {
@@ -94,11 +112,7 @@ impl Program {
         layout: &Layout,
         outputs: &[(&str, Var<'_>)],
     ) -> Result<Self> {
-        let target = Target {
-            tensor_cores: true,
-            bf16: precision == Precision::Bf16,
-            batches: true,
-        };
+        let target = Target::cuda(precision == Precision::Bf16);
         let plan = compile_for(target, graph, layout, outputs)?;
         let tools = Tools::of(gpu)?;
         let jobs = jobs(&plan, precision == Precision::F32);
@@ -117,12 +131,16 @@ impl Program {
         }
         let memory = gpu.alloc(map.total)?;
         memory.fill_zero()?;
+        let streams = (0..map.lanes.len())
+            .map(|lane| gpu.new_stream_of(lane >= lane_counts().0))
+            .collect::<Result<_>>()?;
         let writes_states = plan.kernels.iter().any(crate::device::cost::assigns);
         Ok(Program {
             gpu: gpu.clone(),
             tools,
             plan,
             jobs,
+            streams,
             memory,
             map,
             single: None,
@@ -174,7 +192,11 @@ impl Program {
         self.gpu.make_current()?;
         let states = self.states(store)?;
         if self.feed.as_ref().is_none_or(|f| !f.serves(bank, first)) {
-            let places = |p: Place| self.address(p, &states);
+            let site = Site {
+                states: &states,
+                lane: 0,
+            };
+            let places = |p: Place| self.address(p, site);
             self.feed = Some(Feed::new(
                 &self.tools,
                 &self.plan,
@@ -267,22 +289,22 @@ impl Program {
             .collect()
     }
 
-    fn address(&self, place: Place, states: &[u64]) -> u64 {
+    fn address(&self, place: Place, site: Site<'_>) -> u64 {
         let start = self.memory.address();
         let base = match place.base {
             Base::Arena => start + self.map.arena as u64,
             Base::Input(i) => start + self.map.inputs[i] as u64,
-            Base::State(i) => states[i],
-            Base::Scratch => start + self.map.scratch as u64,
+            Base::State(i) => site.states[i],
+            Base::Scratch => start + self.map.lanes[site.lane][0] as u64,
         };
         base + (place.offset * place.dtype.bytes()) as u64
     }
 
-    fn argument(&self, arg: Arg, states: &[u64], counters: usize) -> u64 {
+    fn argument(&self, arg: Arg, site: Site<'_>, counters: usize) -> u64 {
         let start = self.memory.address();
         match arg {
-            Arg::Place(place) => self.address(place, states),
-            Arg::Scratch(at) => start + (self.map.scratch + at) as u64,
+            Arg::Place(place) => self.address(place, site),
+            Arg::Scratch(at) => start + (self.map.lanes[site.lane][0] + at) as u64,
             Arg::Counter(at) => start + (self.map.counters + counters + at) as u64,
             Arg::U32(value) => value.into(),
             Arg::F32(value) => value.to_bits().into(),
@@ -290,44 +312,87 @@ impl Program {
         }
     }
 
-    /// Uploads the tables of shared launches, then records all jobs.
+    /// Uploads the tables of shared launches, then records all jobs, each on its lane.
     fn record(&self, states: Vec<u64>, feed: Option<&Feed>) -> Result<Recorded> {
         self.upload_tables(&states)?;
-        let stream = self.gpu.stream();
-        let capture = Capture::begin(&self.gpu, stream)?;
+        let origin = self.gpu.stream();
+        let capture = Capture::begin(&self.gpu, origin)?;
         if let Some(feed) = feed {
-            feed.before(stream)?;
+            feed.before(origin)?;
         }
-        for job in &self.jobs {
-            self.queue(job, stream, &states)?;
+        let start = Event::new(&self.gpu)?;
+        start.record(origin)?;
+        let mut done: Vec<Option<Event>> = Vec::with_capacity(self.jobs.len());
+        let mut last: Vec<Option<usize>> = vec![None; self.streams.len()];
+        // Only what somebody waits for needs an event.
+        let mut awaited = vec![false; self.jobs.len()];
+        for wait in self.jobs.iter().flat_map(|job| &job.lane.waits) {
+            awaited[*wait] = true;
+        }
+        for (index, job) in self.jobs.iter().enumerate() {
+            let lane = job.lane.stream;
+            let stream = self.streams[lane].raw();
+            if last[lane].is_none() {
+                start.wait(stream)?;
+            }
+            for &wait in &job.lane.waits {
+                if let Some(event) = &done[wait] {
+                    event.wait(stream)?;
+                }
+            }
+            let site = Site {
+                states: &states,
+                lane,
+            };
+            self.queue(job, stream, site)?;
+            done.push(match awaited[index] {
+                true => {
+                    let event = Event::new(&self.gpu)?;
+                    event.record(stream)?;
+                    Some(event)
+                }
+                false => None,
+            });
+            last[lane] = Some(index);
+        }
+        for (lane, _) in last.iter().enumerate().filter(|(_, l)| l.is_some()) {
+            let end = Event::new(&self.gpu)?;
+            end.record(self.streams[lane].raw())?;
+            end.wait(origin)?;
         }
         if let Some(feed) = feed {
-            feed.after(stream)?;
+            feed.after(origin)?;
         }
         let graph = capture.end()?;
         Ok(Recorded { states, graph })
     }
 
     fn upload_tables(&self, states: &[u64]) -> Result<()> {
-        for step in self.jobs.iter().flat_map(|job| &job.steps) {
-            let Step::Launch {
-                counters,
-                table: Some((table, at)),
-                ..
-            } = step
-            else {
-                continue;
+        for job in &self.jobs {
+            let site = Site {
+                states,
+                lane: job.lane.stream,
             };
-            let bytes: Vec<u8> = table
-                .iter()
-                .flat_map(|&arg| self.argument(arg, states, *counters).to_le_bytes())
-                .collect();
-            self.memory.upload_at(self.map.tables + at, &bytes)?;
+            for step in &job.steps {
+                let Step::Launch {
+                    counters,
+                    table: Some((table, at)),
+                    ..
+                } = step
+                else {
+                    continue;
+                };
+                let bytes: Vec<u8> = table
+                    .iter()
+                    .flat_map(|&arg| self.argument(arg, site, *counters).to_le_bytes())
+                    .collect();
+                self.memory.upload_at(self.map.tables + at, &bytes)?;
+            }
         }
         Ok(())
     }
 
-    fn queue(&self, job: &Prepared, stream: CUstream, states: &[u64]) -> Result<()> {
+    fn queue(&self, job: &Prepared, stream: CUstream, site: Site<'_>) -> Result<()> {
         for step in &job.steps {
             match step {
                 Step::Launch {
@@ -338,9 +403,7 @@ impl Program {
                 } => {
                     let own = launch.args.iter();
                     let args: Vec<u64> = match table {
-                        None => own
-                            .map(|&arg| self.argument(arg, states, *counters))
-                            .collect(),
+                        None => own.map(|&arg| self.argument(arg, site, *counters)).collect(),
                         Some((_, at)) => {
                             vec![self.memory.address() + (self.map.tables + at) as u64]
                         }
@@ -352,9 +415,9 @@ impl Program {
                     conv,
                     out,
                     fused,
-                } => self.convolve(plan, conv, *out, *fused, stream, states)?,
+                } => self.convolve(plan, conv, *out, *fused, stream, site)?,
                 Step::Product(p) => {
-                    let at = |place| self.address(place, states);
+                    let at = |place| self.address(place, site);
                     let ([m, k, n], [ta, tb]) = (p.size, p.turned);
                     let product = super::blas::Product { m, k, n, ta, tb };
                     let blas = self.tools.blas()?;
@@ -372,21 +435,16 @@ impl Program {
         out: Place,
         fused: bool,
         stream: CUstream,
-        states: &[u64],
+        site: Site<'_>,
     ) -> Result<()> {
-        let at = |place| self.address(place, states);
+        let at = |place| self.address(place, site);
         let (a, b, y) = (at(conv.a), at(conv.b), at(out));
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         if fused
             && let Some(chain) = &conv.chain
             && let Some(epilogue) = dnn::Epilogue::from_chain(chain, conv.channels())
         {
-            inputs.extend(
-                epilogue
-                    .inputs
-                    .iter()
-                    .map(|i| at(chain.loads[i.load].place)),
-            );
+            inputs.extend(epilogue.inputs.iter().map(|i| at(chain.loads[i.load].place)));
             outputs.extend(chain.stores.iter().map(|s| at(s.place)));
         }
         let (x, w, y) = match conv.which {
@@ -398,7 +456,7 @@ impl Program {
             x,
             w,
             y,
-            workspace: self.memory.address() + self.map.workspace as u64,
+            workspace: self.memory.address() + self.map.lanes[site.lane][1] as u64,
             inputs: &inputs,
             outputs: &outputs,
         };
@@ -417,7 +475,11 @@ impl Program {
         let capture = Capture::begin(&self.gpu, stream)?;
         events[0].record_in_graph(stream)?;
         for (job, event) in self.jobs.iter().zip(&events[1..]) {
-            self.queue(job, stream, &states)?;
+            let site = Site {
+                states: &states,
+                lane: job.lane.stream,
+            };
+            self.queue(job, stream, site)?;
             event.record_in_graph(stream)?;
         }
         let graph = capture.end()?;
@@ -488,12 +550,12 @@ pub struct Timed {
 }
 
 /// Bytes that all jobs together need beside the plan's own.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sizes {
-    scratch: usize,
     counters: usize,
     tables: usize,
-    workspace: usize,
+    /// Scratch memory and workspace of each lane.
+    lanes: Vec<[usize; 2]>,
 }
 
 impl Map {
@@ -509,10 +571,13 @@ impl Map {
             map.inputs.push(take(count * input.dtype.bytes()));
         }
         map.arena = take(plan.arena_bytes());
-        map.scratch = take(sizes.scratch);
         map.counters = take(sizes.counters);
         map.tables = take(sizes.tables);
-        map.workspace = take(sizes.workspace);
+        map.lanes = sizes
+            .lanes
+            .iter()
+            .map(|&[scratch, workspace]| [take(scratch), take(workspace)])
+            .collect();
         map.total = at.max(ALIGN);
         map
     }
@@ -529,10 +594,20 @@ fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
         })
         .collect();
     let mut chosen = tools.engines(&convs)?.into_iter();
-    let mut sizes = Sizes::default();
-    let mut loose: Vec<(Job, Vec<Loose>)> = Vec::new();
+    let touches: Vec<Touch> = jobs.iter().map(|job| job.touch.clone()).collect();
+    // Nobody waits for a weight gradient before the end: those fill the gaps the others leave.
+    let aside: Vec<bool> = jobs.iter().map(|job| job.is_aside()).collect();
+    let (many, few) = lane_counts();
+    let mut lanes = lanes(&touches, &aside, many + few, few).into_iter();
+    let mut sizes = Sizes {
+        lanes: vec![[0; 2]; many + few],
+        ..Sizes::default()
+    };
+    let mut loose: Vec<(Job, Lane, Vec<Loose>)> = Vec::new();
     for job in jobs {
-        sizes.scratch = sizes.scratch.max(job.scratch);
+        let lane = lanes.next().expect("a lane for every job");
+        let size = &mut sizes.lanes[lane.stream];
+        size[0] = size[0].max(job.scratch);
         let mut steps = Vec::new();
         for action in &job.actions {
             match action {
@@ -543,13 +618,13 @@ fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
                 Action::Product(p) => steps.push(Loose::Ready(Step::Product(p.clone()))),
                 Action::Conv(conv) => {
                     let choice = chosen.next().expect("an answer for every convolution");
-                    finish(conv, choice, &mut steps, &mut sizes);
+                    finish(conv, choice, &mut steps, size);
                 }
             }
         }
-        loose.push((job, steps));
+        loose.push((job, lane, steps));
     }
-    let launches = loose.iter().flat_map(|(_, steps)| steps);
+    let launches = loose.iter().flat_map(|(_, _, steps)| steps);
     let functions: Vec<&Function> = launches
         .filter_map(|step| match step {
             Loose::Launch(launch, _) => Some(&launch.function),
@@ -559,7 +634,7 @@ fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
     let kernels = load(tools, &functions)?;
     let prepared = loose
         .into_iter()
-        .map(|(job, steps)| {
+        .map(|(job, lane, steps)| {
             let counters = sizes.counters;
             sizes.counters += job.counters.next_multiple_of(ALIGN);
             let steps = steps.into_iter().map(|step| match step {
@@ -583,6 +658,7 @@ fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
                 flops: job.flops,
                 bytes: job.bytes,
                 steps: steps.collect(),
+                lane,
             }
         })
         .collect();
@@ -596,7 +672,7 @@ enum Loose {
 }
 
 /// The steps of a convolution once its engine is known.
-fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, sizes: &mut Sizes) {
+fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, size: &mut [usize; 2]) {
     let mut launch = |draft: Draft| {
         steps.push(Loose::Launch(draft.alone(), None));
     };
@@ -615,7 +691,7 @@ fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, sizes: &mut Sizes
             return;
         }
     };
-    sizes.workspace = sizes.workspace.max(plan.workspace);
+    size[1] = size[1].max(plan.workspace);
     steps.push(Loose::Ready(Step::Conv {
         plan,
         conv: conv.clone(),
@@ -627,7 +703,7 @@ fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, sizes: &mut Sizes
         return;
     }
     if out != conv.out {
-        sizes.scratch = sizes.scratch.max(scratch_for(DType::Bf16));
+        size[0] = size[0].max(scratch_for(DType::Bf16));
     }
     match &conv.chain {
         Some(chain) => launch(super::codegen::elementwise::map(chain, Some(out))),

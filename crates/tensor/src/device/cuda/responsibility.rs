@@ -1,7 +1,8 @@
 //! The fused responsibility on the GPU: sums over K codes that no memory ever holds.
 //!
 //! Two roads lead to the same numbers. [`tiles`] does the matrix products on tensor cores, floats as sums of
-//! bf16 pieces, and is made for the sizes models train with; [`plain`] takes any size, a warp to a few rows.
+//! bf16 pieces, and is made for the sizes models train with ([`quick`] is its backward pass where maps are bf16);
+//! [`plain`] takes any size, a warp to a few rows.
 //! Both address the noise as the CPU does and add in a fixed order: running again gives the same bits.
 //! The backward pass recomputes the scores and leaves one partial sum of the codebook's gradient a block, which
 //! a last launch adds.
@@ -12,6 +13,7 @@ use crate::graph::DType;
 use crate::op::ResponsibilityOp;
 
 mod plain;
+mod quick;
 mod tiles;
 
 const PHILOX: &str = include_str!("kernels/philox.cuh");
@@ -152,7 +154,12 @@ pub fn backward(
         inputs,
         exact,
     };
-    tiles::backward(&case, outputs).unwrap_or_else(|| plain::backward(&case, outputs))
+    let on_tensor_cores = if exact {
+        tiles::backward(&case, outputs)
+    } else {
+        quick::backward(&case, outputs)
+    };
+    on_tensor_cores.unwrap_or_else(|| plain::backward(&case, outputs))
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub struct Draft {
     pub block: u32,
     pub scratch: usize,
     pub counters: usize,
+    /// Blocks a multiprocessor should be able to hold, which bounds the registers.
+    pub resident: u32,
 }
 
 /// The C++ name of a stored element.
@@ -53,6 +55,7 @@ impl Draft {
             block,
             scratch: 0,
             counters: 0,
+            resident: 1,
         }
     }
 
@@ -130,13 +133,13 @@ impl Draft {
     }
 
     fn function(&self, params: &str, head: &str) -> Function {
-        let (block, body) = (self.block, &self.body);
+        let (block, resident, body) = (self.block, self.resident, &self.body);
         let text = format!("({params}) {{\n{head}{body}}}\n");
         let mut hasher = DefaultHasher::new();
-        (block, &text).hash(&mut hasher);
+        (block, resident, &text).hash(&mut hasher);
         let name = format!("k{:016x}", hasher.finish());
         let source = format!(
-            "{PRELUDE}\nextern \"C\" __global__ void __launch_bounds__({block}) {name}{text}"
+            "{PRELUDE}\nextern \"C\" __global__ void __launch_bounds__({block}, {resident}) {name}{text}"
         );
         Function { name, source }
     }

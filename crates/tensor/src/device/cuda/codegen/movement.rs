@@ -212,14 +212,24 @@ pub fn movement(movement: &Movement, from: Place, to: Place) -> Draft {
             );
         }
         Movement::Transpose { rows, cols } => {
-            draft.grid = [cols.div_ceil(32) as u32, rows.div_ceil(32) as u32];
+            // Tiles of 32 pairs, so that a warp moves whole lines of bf16 both ways.
+            let v = width(&both, *cols, &[*rows]).min(2);
+            let side = 32 * v;
+            draft.grid = [cols.div_ceil(side) as u32, rows.div_ceil(side) as u32];
             let _ = writeln!(
                 draft.body,
-                "    __shared__ float tile[32][33];
-    const u32 tx = threadIdx.x % 32u, ty = threadIdx.x / 32u, c = blockIdx.x * 32u, r = blockIdx.y * 32u;
-    for (u32 k = ty; k < 32u; k += 8u) if (r + k < {rows}u && c + tx < {cols}u) tile[k][tx] = load1({x} + ((size_t)(r + k) * {cols}u + c + tx));
+                "    __shared__ float tile[{side}][{side} + 1];
+    const u32 tx = threadIdx.x % 32u * {v}u, ty = threadIdx.x / 32u, c = blockIdx.x * {side}u, r = blockIdx.y * {side}u;
+    _Pragma(\"unroll\") for (u32 k = ty; k < {side}u; k += 8u) if (r + k < {rows}u && c + tx < {cols}u) {{
+        float q[{v}]; load<{v}>({x} + ((size_t)(r + k) * {cols}u + c + tx), q);
+        _Pragma(\"unroll\") for (int j = 0; j < {v}; j++) tile[k][tx + j] = q[j];
+    }}
     __syncthreads();
-    for (u32 k = ty; k < 32u; k += 8u) if (c + k < {cols}u && r + tx < {rows}u) store1({y} + ((size_t)(c + k) * {rows}u + r + tx), tile[tx][k]);"
+    _Pragma(\"unroll\") for (u32 k = ty; k < {side}u; k += 8u) if (c + k < {cols}u && r + tx < {rows}u) {{
+        float q[{v}];
+        _Pragma(\"unroll\") for (int j = 0; j < {v}; j++) q[j] = tile[tx + j][k];
+        store<{v}>({y} + ((size_t)(c + k) * {rows}u + r + tx), q);
+    }}"
             );
         }
     }

@@ -12,8 +12,8 @@ use crate::op::ReduceOp;
 use std::fmt::Write;
 
 const BLOCK: usize = 256;
-/// Blocks a reduction is cut into, about two for each multiprocessor of a large GPU.
-const BLOCKS: usize = 264;
+/// Blocks a reduction is cut into, about four for each multiprocessor of a large GPU.
+const BLOCKS: usize = 528;
 
 pub fn reduce(chain: &Chain, op: ReduceOp, [outer, len, inner]: [usize; 3], out: Place) -> Draft {
     let result = chain.result.expect("a closing reduction has summands");
@@ -37,6 +37,7 @@ pub fn reduce(chain: &Chain, op: ReduceOp, [outer, len, inner]: [usize; 3], out:
     let kept = if inner == 1 { 1 } else { width };
     let mut draft = Draft::new(BLOCK as u32);
     draft.grid = [tiles as u32, (outer * splits) as u32];
+    draft.resident = 4;
     let elements = Elements::new(chain, None, width);
     let p = elements.pointers(&mut draft);
     let to = draft.pointer(out);
@@ -49,7 +50,7 @@ pub fn reduce(chain: &Chain, op: ReduceOp, [outer, len, inner]: [usize; 3], out:
     float acc[{kept}];
     _Pragma(\"unroll\") for (int j = 0; j < {kept}; j++) acc[j] = {kind}::start();
     if (column < {columns}u) {{
-        _Pragma(\"unroll 4\") for (u32 l = first + ty; l < last; l += {down}u) {{\n"
+        _Pragma(\"unroll 1\") for (u32 l = first + ty; l < last; l += {down}u) {{\n"
     );
     let index = match inner {
         1 => format!("(size_t)o * {len}u + (size_t)l * {width}u"),

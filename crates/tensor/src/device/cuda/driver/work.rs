@@ -22,12 +22,16 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    pub(super) fn new(gpu: &Gpu) -> Result<Stream> {
+    /// Smaller numbers go first.
+    pub(super) fn new(gpu: &Gpu, priority: i32) -> Result<Stream> {
         gpu.make_current()?;
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current.
-        unsafe { check(sys::cuStreamCreate(&mut raw, flags), "create a stream")? };
+        unsafe {
+            let made = sys::cuStreamCreateWithPriority(&mut raw, flags, priority);
+            check(made, "create a stream")?;
+        }
         Ok(Stream {
             gpu: gpu.clone(),
             raw,

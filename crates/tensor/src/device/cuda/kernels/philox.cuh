@@ -4,36 +4,48 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+// Two of the four products of the first two rounds know nothing of the block: what is left of those rounds.
 struct Noise {
-    u32 seed[2];
-    u32 stream;
-    u32 step[2];
+    u32 third, first, fourth, last;
+    u32 key0, key1;
 };
 
+#define PHILOX_M0 0xd2511f53u
+#define PHILOX_M1 0xcd9e8d57u
+#define PHILOX_W0 0x9e3779b9u
+#define PHILOX_W1 0xbb67ae85u
+
 __device__ __forceinline__ Noise noise_of(const u32* counter, u32 stream) {
+    u32 key0 = counter[0], key1 = counter[1];
+    u64 high = (u64)counter[2] * PHILOX_M1;
+    u32 a = (u32)(high >> 32) ^ stream ^ key0;
+    u64 low = (u64)a * PHILOX_M0;
     Noise n;
-    n.seed[0] = counter[0];
-    n.seed[1] = counter[1];
-    n.step[0] = counter[2];
-    n.step[1] = counter[3];
-    n.stream = stream;
+    n.third = counter[3] ^ key1;
+    n.first = (u32)high ^ (key0 + PHILOX_W0);
+    n.fourth = (u32)(low >> 32) ^ (key1 + PHILOX_W1);
+    n.last = (u32)low;
+    n.key0 = key0 + 2 * PHILOX_W0;
+    n.key1 = key1 + 2 * PHILOX_W1;
     return n;
 }
 
 // The four words of one block.
 __device__ __forceinline__ void philox(const Noise& n, u32 block, u32 (&word)[4]) {
-    u32 a = block, b = n.stream, c = n.step[0], d = n.step[1];
-    u32 key0 = n.seed[0], key1 = n.seed[1];
+    u64 low = (u64)block * PHILOX_M0;
+    u64 high = (u64)((u32)(low >> 32) ^ n.third) * PHILOX_M1;
+    u32 a = (u32)(high >> 32) ^ n.first, b = (u32)high, c = n.fourth ^ (u32)low, d = n.last;
+    u32 key0 = n.key0, key1 = n.key1;
 #pragma unroll
-    for (int round = 0; round < 10; round++) {
-        u64 low = (u64)a * 0xd2511f53u;
-        u64 high = (u64)c * 0xcd9e8d57u;
+    for (int round = 2; round < 10; round++) {
+        low = (u64)a * PHILOX_M0;
+        high = (u64)c * PHILOX_M1;
         a = (u32)(high >> 32) ^ b ^ key0;
         b = (u32)high;
         c = (u32)(low >> 32) ^ d ^ key1;
         d = (u32)low;
-        key0 += 0x9e3779b9u;
-        key1 += 0xbb67ae85u;
+        key0 += PHILOX_W0;
+        key1 += PHILOX_W1;
     }
     word[0] = a;
     word[1] = b;
@@ -50,13 +62,4 @@ __device__ __forceinline__ float uniform(u32 bits) {
 __device__ __forceinline__ float gumbel(u32 bits) {
     float u = uniform(bits);
     return -logf(-logf(u));
-}
-
-// The same within some millionths. The quick logarithm has an absolute error, so -ln u near u = 1 is a series.
-__device__ __forceinline__ float quick_gumbel(u32 bits) {
-    float u = uniform(bits);
-    float v = 1.0f - u;
-    float series = v * fmaf(v, fmaf(v, fmaf(v, fmaf(v, fmaf(v, 0.16666667f, 0.2f), 0.25f), 0.33333334f), 0.5f), 1.0f);
-    float e = u > 0.875f ? series : -__logf(u);
-    return -__logf(e);
 }

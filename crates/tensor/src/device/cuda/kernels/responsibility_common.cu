@@ -15,20 +15,44 @@ __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
 __device__ __forceinline__ void put(float* at, float x) { *at = x; }
 __device__ __forceinline__ void put(bf16* at, float x) { at->bits = bf16_bits(x); }
+__device__ __forceinline__ void put_pair(float* at, float x, float y) { *(float2*)at = make_float2(x, y); }
+__device__ __forceinline__ void put_pair(bf16* at, float x, float y) { *(u32*)at = bf16_pair(x, y); }
+
+// Scores are natural logarithms where exact, else binary ones: the powers then take one instruction.
+#define LOG2_E 1.44269504f
+#define LN_2 0.693147181f
+#if EXACT
+#define NATS 1.0f
+#else
+#define NATS LN_2
+#endif
 
 __device__ __forceinline__ float exponential(float x) {
 #if EXACT
     return expf(x);
 #else
-    return __expf(x);
+    return power_of_two(x);
 #endif
 }
 
+__device__ __forceinline__ float logarithm(float x) {
+#if EXACT
+    return logf(x);
+#else
+    return binary_logarithm(x);
+#endif
+}
+
+// Standard Gumbel noise in the scores' unit; not exact, all of it moved by the same constant, which no choice and no
+// softmax sees. The quick logarithm has an absolute error, so -log u near u = 1 is a series.
 __device__ __forceinline__ float gumbel_of(u32 word) {
 #if EXACT
     return gumbel(word);
 #else
-    return quick_gumbel(word);
+    float u = uniform(word);
+    float v = 1.0f - u;
+    float series = v * fmaf(v, fmaf(v, LOG2_E / 3.0f, 0.5f * LOG2_E), LOG2_E);
+    return -binary_logarithm(v < 0.015625f ? series : -binary_logarithm(u));
 #endif
 }
 
@@ -87,15 +111,15 @@ __device__ __forceinline__ void merge_lanes(Running& a, int bit) {
     merge(a, b);
 }
 
-// KL(q‖p) = Σ q (a_q - a_p) - ln Σ e^a_q + ln Σ e^a_p; without a prior's scores a_p = 0 for all codes.
+// KL(q‖p) = Σ q (a_q - a_p) - ln Σ e^a_q + ln Σ e^a_p, in nats; without a prior's scores a_p = 0 for all codes.
 __device__ __forceinline__ float divergence(const Running& r) {
-    float of_q = r.max_q + logf(r.sum_q);
+    float of_q = r.max_q + logarithm(r.sum_q);
 #if PRIOR
-    float of_p = r.max_p + logf(r.sum_p);
+    float of_p = r.max_p + logarithm(r.sum_p);
 #else
-    float of_p = logf((float)CODES);
+    float of_p = logarithm((float)CODES);
 #endif
-    return r.cross / r.sum_q - (of_q - of_p);
+    return NATS * (r.cross / r.sum_q - (of_q - of_p));
 }
 
 // What the gradient of a score needs to know of its row.

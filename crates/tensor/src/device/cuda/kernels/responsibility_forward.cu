@@ -11,15 +11,31 @@ struct Fragments {
     u32 square[DIM / 16][SQUARES][4];
 };
 
-template <int N, int SQUARES, typename T>
-__device__ __forceinline__ void load_fragments(Fragments<N, SQUARES>& f, const T* e, u32 first, u32 rows) {
+// The same as it is stored, asked for before it is needed. Rows past the last one are read as the last one.
+template <typename Raw>
+struct Ahead {
+    Raw e[DIM / 16][4];
+};
+
+template <typename T, typename Raw>
+__device__ __forceinline__ void read_rows(Ahead<Raw>& to, const T* e, u32 first, u32 rows) {
     u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int s = 0; s < DIM / 16; s++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 row = min(first + lane / 4 + i % 2 * 8, rows - 1);
+            to.e[s][i] = raw_pair(e + (u64)row * DIM + 16 * s + i / 2 * 8 + 2 * (lane % 4));
+        }
+}
+
+template <int N, int SQUARES, typename Raw>
+__device__ __forceinline__ void make_fragments(Fragments<N, SQUARES>& f, const Ahead<Raw>& from) {
 #pragma unroll
     for (int s = 0; s < DIM / 16; s++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            u32 row = min(first + lane / 4 + i % 2 * 8, rows - 1);
-            float2 x = widen_pair(raw_pair(e + (u64)row * DIM + 16 * s + i / 2 * 8 + 2 * (lane % 4)));
+            float2 x = widen_pair(from.e[s][i]);
             u32 piece[N], square[SQUARES];
             split<N>(x.x, x.y, piece);
             split<SQUARES>(-0.5f * x.x * x.x, -0.5f * x.y * x.y, square);
@@ -81,19 +97,31 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, FORWARD_BLOCKS) respons
 #else
     u16* means = 0;
 #endif
-    fill_tables<RELAXED>(mu, logvar, table, constants, means);
-    __syncthreads();
+    u32 groups = (rows + 15) / 16, together = WARPS / parts;
+    Ahead<decltype(raw_pair((const E_Q*)0))> ahead_q;
+    read_rows(ahead_q, e_q, (blockIdx.x * together + warp / parts) * 16, rows);
+#if PRIOR
+    Ahead<decltype(raw_pair((const E_P*)0))> ahead_p;
+    read_rows(ahead_p, e_p, (blockIdx.x * together + warp / parts) * 16, rows);
+#endif
     Noise noise = noise_of(counter, stream);
     float scale = noise_scale[0];
-    u32 groups = (rows + 15) / 16, together = WARPS / parts;
+    fill_tables<WARPS, RELAXED>(mu, logvar, table, constants, means);
+    __syncthreads();
     u32 units = UNITS / parts, first_unit = warp % parts * units;
     for (u32 tile = blockIdx.x; tile * together < groups; tile += gridDim.x) {
         u32 first = (tile * together + warp / parts) * 16;
+        if (tile != blockIdx.x) {
+            read_rows(ahead_q, e_q, first, rows);
+#if PRIOR
+            read_rows(ahead_p, e_p, first, rows);
+#endif
+        }
         Fragments<Q_PIECES, Q_SQUARES> of_q;
-        load_fragments(of_q, e_q, first, rows);
+        make_fragments(of_q, ahead_q);
 #if PRIOR
         Fragments<P_PIECES, P_SQUARES> of_p;
-        load_fragments(of_p, e_p, first, rows);
+        make_fragments(of_p, ahead_p);
 #endif
         Running state[2] = {nothing(), nothing()};
 #if RELAXED
@@ -198,33 +226,48 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, FORWARD_BLOCKS) respons
         } else {
             __syncthreads();
         }
-        if (warp % parts == 0) {
-            u32 row = first + lane % 16;
-            Running all = states[16 * warp + lane % 16];
-            for (u32 i = 1; i < parts; i++) merge(all, states[16 * (warp + i) + lane % 16]);
-            if (lane < 16 && row < rows) {
-                if (index) index[row] = all.code;
-                if (kl) kl[row] = divergence(all);
-            }
-            for (int r = 0; r < 16; r++) {
-                u32 code = __shfl_sync(~0u, all.code, r);
+        // All warps of the rows put the parts together, the two halves of a warp every other one, and write their rows.
+        u32 from = warp - warp % parts;
+        Running all = states[16 * (from + (parts > 1 ? lane / 16 : 0)) + lane % 16];
+        if (parts > 1) {
+            for (u32 i = 2 + lane / 16; i < parts; i += 2) merge(all, states[16 * (from + i) + lane % 16]);
+            merge_lanes(all, 16);
+        }
+        if (warp == from && lane < 16 && first + lane < rows) {
+            if (index) index[first + lane] = all.code;
+            if (kl) kl[first + lane] = divergence(all);
+        }
+        u32 until = (warp - from + 1) * (16 / parts);
 #if RELAXED
-                float best = __shfl_sync(~0u, all.best, r);
-                float value = 0.0f, sum = 0.0f;
-                for (u32 i = 0; i < parts; i++) {
-                    float factor = exponential((states[16 * (warp + i) + r].best - best) * inverse_tau);
-                    const float* part = mixture + i * (16 * DIM + 16);
-                    sum = fmaf(factor, part[16 * DIM + r], sum);
-                    if (lane < DIM) value = fmaf(factor, part[r * DIM + lane], value);
-                }
-                value /= sum;
-                (void)code;
+        for (u32 r = until - 16 / parts; r < until; r++) {
+            float best = __shfl_sync(~0u, all.best, r);
+            float value = 0.0f, sum = 0.0f;
+            for (u32 i = 0; i < parts; i++) {
+                float factor = exponential((states[16 * (from + i) + r].best - best) * inverse_tau);
+                const float* part = mixtures + (from + i) * (16 * DIM + 16);
+                sum = fmaf(factor, part[16 * DIM + r], sum);
+                if (lane < DIM) value = fmaf(factor, part[r * DIM + lane], value);
+            }
+            if (first + r < rows && lane < DIM) put(z + (u64)(first + r) * DIM + lane, value / sum);
+        }
 #else
-                float value = lane < DIM ? mu[code * DIM + lane] : 0.0f;
-#endif
-                if (first + r < rows && lane < DIM) put(z + (u64)(first + r) * DIM + lane, value);
+        // Several means are asked for before the first is written.
+        const u32 LANES = DIM / 2, AT_ONCE = 32 / LANES, BATCH = 4;
+        for (u32 r = until - 16 / parts; r < until; r += BATCH * AT_ONCE) {
+            u32 row = r + lane / LANES, column = lane % LANES * 2;
+            float2 mean[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                u32 code = __shfl_sync(~0u, all.code, (row + i * AT_ONCE) % 16);
+                mean[i] = *(const float2*)(mu + code * DIM + column);
+            }
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                u32 at = row + i * AT_ONCE;
+                if (at < until && first + at < rows) put_pair(z + (u64)(first + at) * DIM + column, mean[i].x, mean[i].y);
             }
         }
+#endif
         // The states are written again by the next tile.
         if (parts == 1) {
             __syncwarp();

@@ -60,12 +60,13 @@ __device__ __forceinline__ u32 raw_pair(const bf16* at) { return *(const u32*)at
 __device__ __forceinline__ float2 widen_pair(float2 pair) { return pair; }
 __device__ __forceinline__ float2 widen_pair(u32 pair) { return make_float2(low_half(pair), high_half(pair)); }
 
-// [mu iv, iv] in pieces, a row a code, and c = -½ Σ (mu² iv + logvar); with them, if wanted, mu itself.
-template <int MEANS>
+// [mu iv, iv] in pieces, a row a code, and c = -½ Σ (mu² iv + logvar), in the scores' unit; if wanted, mu itself.
+#if EXACT
+template <int WARP_COUNT, int MEANS>
 __device__ __forceinline__ void fill_tables(const float* mu, const float* logvar, u16* table, float* constants, u16* means) {
-    u32 lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    u32 lane = threadIdx.x % 32;
 #pragma unroll 4
-    for (u32 code = threadIdx.x / 32; code < CODES; code += warps) {
+    for (u32 code = threadIdx.x / 32; code < CODES; code += WARP_COUNT) {
         u32 slot = slot_of(code);
         float sum = 0.0f;
         if (lane < DIM) {
@@ -92,6 +93,57 @@ __device__ __forceinline__ void fill_tables(const float* mu, const float* logvar
         if (lane == 0) constants[slot] = -0.5f * sum;
     }
 }
+#else
+// A lane takes four neighbours, and asks for those of several codes before it needs the first.
+template <int WARP_COUNT, int MEANS>
+__device__ __forceinline__ void fill_tables(const float* mu, const float* logvar, u16* table, float* constants, u16* means) {
+    const int LANES = DIM / 4, AT_ONCE = 32 / LANES, STEPS = CODES / (WARP_COUNT * AT_ONCE), AHEAD = STEPS < 4 ? STEPS : 4;
+    u32 lane = threadIdx.x % 32, column = 4 * (lane % LANES), group = lane / LANES;
+    // Codes two apart first: their rows share no banks.
+    u32 first = threadIdx.x / 32 * AT_ONCE + group / 4 * 4 + group % 2 * 2 + group / 2 % 2;
+#pragma unroll 1
+    for (u32 step = 0; step < STEPS; step += AHEAD) {
+        float4 m[AHEAD], lv[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            u32 at = (first + (step + i) * WARP_COUNT * AT_ONCE) * DIM + column;
+            m[i] = *(const float4*)(mu + at);
+            lv[i] = *(const float4*)(logvar + at);
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            u32 slot = slot_of(first + (step + i) * WARP_COUNT * AT_ONCE);
+            float mean[4] = {m[i].x, m[i].y, m[i].z, m[i].w}, spread[4] = {lv[i].x, lv[i].y, lv[i].z, lv[i].w};
+            float iv[4], scaled[4], sum = 0.0f;
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                // 2^0.5287663729 = log2 e
+                iv[k] = power_of_two(fmaf(spread[k], -LOG2_E, 0.5287663729f));
+                scaled[k] = mean[k] * iv[k];
+                sum += fmaf(scaled[k], mean[k], LOG2_E * spread[k]);
+            }
+            u32 low[PIECES], high[PIECES];
+            split<PIECES>(scaled[0], scaled[1], low);
+            split<PIECES>(scaled[2], scaled[3], high);
+#pragma unroll
+            for (int n = 0; n < PIECES; n++) *(uint2*)(table + (n * CODES + slot) * STRIDE + column) = make_uint2(low[n], high[n]);
+            split<PIECES>(iv[0], iv[1], low);
+            split<PIECES>(iv[2], iv[3], high);
+#pragma unroll
+            for (int n = 0; n < PIECES; n++) *(uint2*)(table + (n * CODES + slot) * STRIDE + DIM + column) = make_uint2(low[n], high[n]);
+            if (MEANS) {
+                split<PIECES>(mean[0], mean[1], low);
+                split<PIECES>(mean[2], mean[3], high);
+#pragma unroll
+                for (int n = 0; n < PIECES; n++) *(uint2*)(means + (n * CODES + slot) * MEAN_STRIDE + column) = make_uint2(low[n], high[n]);
+            }
+#pragma unroll
+            for (int bit = LANES / 2; bit > 0; bit /= 2) sum += __shfl_xor_sync(~0u, sum, bit);
+            if (lane % LANES == 0) constants[slot] = -0.5f * sum;
+        }
+    }
+}
+#endif
 
 // Starts the scores of a unit at its constants.
 __device__ __forceinline__ void start_scores(float (&s)[2][4], const float* constants, u32 unit) {

@@ -175,6 +175,14 @@ fn calls() -> Vec<Call> {
         half: false,
         ..TRAINING
     });
+    for (dim, codes) in [(32, 64), (16, 256)] {
+        calls.push(Call {
+            rows: 60,
+            dim,
+            codes,
+            ..TRAINING
+        });
+    }
     for (rows, dim, codes) in [
         (70, 5, 19),
         (40, 32, 16),
@@ -296,7 +304,7 @@ fn sizes_choose_the_road() {
     };
     assert_eq!(
         names(TRAINING),
-        ["responsibility_forward", "responsibility_backward"]
+        ["responsibility_forward", "responsibility_quick"]
     );
     let odd = Call {
         dim: 31,

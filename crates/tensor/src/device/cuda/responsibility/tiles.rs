@@ -9,30 +9,33 @@ use crate::compile::Place;
 use crate::device::cuda::launch::{Arg, Launch, Launches};
 use crate::graph::DType;
 
-const TILES: &str = include_str!("../kernels/responsibility_tiles.cu");
+pub(super) const TILES: &str = include_str!("../kernels/responsibility_tiles.cu");
 const FORWARD: &str = include_str!("../kernels/responsibility_forward.cu");
+pub(super) const ROWS: &str = include_str!("../kernels/responsibility_rows.cu");
 const BACKWARD: &str = include_str!("../kernels/responsibility_backward.cu");
 
 /// Multiprocessors of the GPU the grids are made for; others run the same launches.
-const PROCESSORS: usize = 132;
+pub(super) const PROCESSORS: usize = 132;
 /// Dynamic shared memory a block may ask for on every GPU from the A100 on that is made for such work.
-const SHARED_LIMIT: usize = 163 * 1024;
+pub(super) const SHARED_LIMIT: usize = 163 * 1024;
 /// Rows of a tile, and codes of a unit.
-const TILE: usize = 16;
+pub(super) const TILE: usize = 16;
 /// Warps of a forward block.
 const WARPS: usize = 8;
+/// Bytes of what noise starts from.
+pub(super) const NOISE: usize = 24;
 /// Bytes of the running sums of one row.
 const STATE: usize = 28;
 
-struct Pieces {
+pub(super) struct Pieces {
     all: usize,
     q: [usize; 2],
     p: [usize; 2],
-    dz: usize,
+    pub dz: usize,
 }
 
 impl Pieces {
-    fn new(case: &Case, dz: DType) -> Self {
+    pub fn new(case: &Case, dz: DType) -> Self {
         let all = if case.exact { 3 } else { 2 };
         // What is stored as bf16 is one piece, and its square two, without loss.
         let of = |dtype| match dtype {
@@ -47,7 +50,7 @@ impl Pieces {
         }
     }
 
-    fn defines(&self) -> [(&'static str, usize); 6] {
+    pub fn defines(&self) -> [(&'static str, usize); 6] {
         [
             ("PIECES", self.all),
             ("Q_PIECES", self.q[0]),
@@ -59,8 +62,15 @@ impl Pieces {
     }
 
     /// Bytes of the codebook's scores.
-    fn table(&self, case: &Case) -> usize {
+    pub fn table(&self, case: &Case) -> usize {
         self.all * case.codes * (2 * case.dim + 8) * 2
+    }
+
+    /// Bytes of a tile of rows: the embeddings and their squares, dz and the weights of the divergence.
+    pub fn tile(&self, case: &Case) -> usize {
+        let most = |of: [usize; 2]| of[0].max(of[1]);
+        let maps = most(self.q) + case.op.prior as usize * most(self.p);
+        maps * TILE * (2 * case.dim + 8) * 2 + self.dz * TILE * (case.dim + 8) * 2 + TILE * 4
     }
 
     /// Bytes of the codebook's means.
@@ -69,19 +79,18 @@ impl Pieces {
     }
 }
 
-/// Whether the kernels are made for these sizes, and pairs of elements can be read at once.
-fn suits(case: &Case, pairs: &[Place]) -> bool {
+/// Whether the kernels are made for these sizes, and elements can be moved in twos, those of the codebook in fours.
+pub(super) fn suits(case: &Case, maps: &[Option<Place>]) -> bool {
+    let of_case = [Some(case.inputs[3]), case.e_p()];
+    let mut maps = of_case.iter().chain(maps).flatten();
     [16, 32].contains(&case.dim)
         && [64, 128, 256].contains(&case.codes)
-        && pairs.iter().all(|p| p.offset.is_multiple_of(2))
-}
-
-fn embeddings(case: &Case) -> Vec<Place> {
-    std::iter::once(case.inputs[3]).chain(case.e_p()).collect()
+        && maps.all(|p| p.offset.is_multiple_of(2))
+        && case.inputs[4..6].iter().all(|p| p.offset.is_multiple_of(4))
 }
 
 /// Blocks for `tiles` of them where `resident` run at a time: no more than give the same number of rounds.
-fn blocks(tiles: usize, resident: usize) -> usize {
+pub(super) fn blocks(tiles: usize, resident: usize) -> usize {
     let rounds = tiles.div_ceil(resident).max(1);
     tiles.div_ceil(rounds)
 }
@@ -92,7 +101,7 @@ pub fn forward(case: &Case, z: Place, index: Option<Place>, kl: Option<Place>) -
     if case.op.relaxed {
         shared += pieces.means(case) + WARPS * (TILE * case.dim + TILE) * 4;
     }
-    if !suits(case, &embeddings(case)) || shared > SHARED_LIMIT {
+    if !suits(case, &[Some(z)]) || shared > SHARED_LIMIT {
         return None;
     }
     // Two blocks share a multiprocessor where 128 registers a thread are enough.
@@ -152,39 +161,20 @@ pub fn forward(case: &Case, z: Place, index: Option<Place>, kl: Option<Place>) -
     })
 }
 
+/// The exact one.
 pub fn backward(case: &Case, outputs: &[Option<Place>; 4]) -> Option<Launches> {
     let [de_q, dmu, dlogvar, de_p] = *outputs;
     let (dim, codes) = (case.dim, case.codes);
     let dz = case.dz();
     let pieces = Pieces::new(case, dz.dtype);
     let warps = codes / TILE;
-    // Three pieces of the means as well would not fit; those are then read from memory.
-    let means_shared = !case.exact;
-    let most = |of: [usize; 2]| of[0].max(of[1]);
-    let tile =
-        (most(pieces.q) + case.op.prior as usize * most(pieces.p)) * TILE * (2 * dim + 8) * 2
-            + pieces.dz * TILE * (dim + 8) * 2
-            + TILE * 4
-            + 32;
     let shares = (warps * TILE * dim).max(9 * TILE * (warps + 1)) * 4;
-    let shared = pieces.table(case)
-        + if means_shared { pieces.means(case) } else { 0 }
-        + shares
-        + codes * 4
-        + TILE * 12 * 4
-        + tile;
-    let pairs: Vec<Place> = embeddings(case).into_iter().chain([dz]).collect();
-    if !suits(case, &pairs) || shared > SHARED_LIMIT {
+    let shared =
+        pieces.table(case) + shares + codes * 4 + TILE * 12 * 4 + pieces.tile(case) + NOISE;
+    if !suits(case, &[Some(dz)]) || shared > SHARED_LIMIT {
         return None;
     }
-    let defines: Vec<_> = pieces
-        .defines()
-        .into_iter()
-        .chain([
-            ("EXACT", case.exact as usize),
-            ("MEANS_SHARED", means_shared as usize),
-        ])
-        .collect();
+    let defines: Vec<_> = pieces.defines().into_iter().chain([("EXACT", 1)]).collect();
     let stored = [
         ("E_Q", case.inputs[3].dtype),
         ("E_P", dtype(case.e_p())),
@@ -192,7 +182,7 @@ pub fn backward(case: &Case, outputs: &[Option<Place>; 4]) -> Option<Launches> {
         ("DE_Q", dtype(de_q)),
         ("DE_P", dtype(de_p)),
     ];
-    let source = case.source(&defines, &stored, &[TILES, BACKWARD]);
+    let source = case.source(&defines, &stored, &[TILES, ROWS, BACKWARD]);
     let blocks = blocks(case.rows.div_ceil(TILE), PROCESSORS);
     let mut scratch = Scratch::default();
     let left = scratch.take(blocks * (3 * codes * dim + codes) * 4);
