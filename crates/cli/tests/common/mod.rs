@@ -1,6 +1,7 @@
 //! Runs the real program in a folder of its own and looks at what it said.
 //!
-//! Paths given to the program are relative to that folder, as a person would type them.
+//! Paths given to the program are relative to that folder, as a person would type them. `RRVQ_CHECK` names a folder
+//! with the program in it, for tests that run where they were not built.
 #![allow(dead_code)] // every test program uses a part
 
 use std::fs;
@@ -8,6 +9,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+/// Where tests work, and the program they run.
+fn place() -> (PathBuf, PathBuf) {
+    match std::env::var_os("RRVQ_CHECK") {
+        Some(folder) => {
+            let folder = fs::canonicalize(&folder).unwrap_or_else(|e| panic!("RRVQ_CHECK: {e}"));
+            (folder.join("scratch"), folder.join("rrvq"))
+        }
+        None => (
+            env!("CARGO_TARGET_TMPDIR").into(),
+            env!("CARGO_BIN_EXE_rrvq").into(),
+        ),
+    }
+}
 
 /// A fresh folder that goes away with the value.
 pub struct Scratch(PathBuf);
@@ -17,7 +32,7 @@ impl Scratch {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("scratch-{}-{number}", std::process::id());
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let dir = place().0.join(name);
         fs::create_dir_all(&dir).unwrap();
         Scratch(dir)
     }
@@ -36,7 +51,7 @@ impl Scratch {
 
     /// The program, ready to be given more.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rrvq"));
+        let mut command = Command::new(place().1);
         command.args(args).current_dir(&self.0);
         command.env_remove("RRVQ_SIMD").stdin(Stdio::null());
         command
@@ -50,7 +65,7 @@ impl Scratch {
     pub fn shell(&self, script: &str) -> Said {
         let mut command = Command::new("sh");
         command.args(["-c", script]).current_dir(&self.0);
-        command.env("rrvq", env!("CARGO_BIN_EXE_rrvq"));
+        command.env("rrvq", place().1);
         Said::from(command.output().unwrap())
     }
 

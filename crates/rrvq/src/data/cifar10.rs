@@ -74,10 +74,12 @@ impl Cifar10 {
     /// Reads the batches in `dir`, or in the folder that the archive makes there; each holds `records` images.
     fn load(dir: &Path, records: usize) -> Result<Self> {
         let (dir, form) = find(dir)?;
-        let batches: Vec<Vec<u8>> = BATCHES
+        let read: Vec<Result<Vec<u8>>> = BATCHES
             .par_iter()
             .map(|name| read_batch(&dir.join(format!("{name}{}", form.ending())), form, records))
-            .collect::<Result<_>>()?;
+            .collect();
+        // Of several bad batches the first is told of, whichever was read first.
+        let batches: Vec<Vec<u8>> = read.into_iter().collect::<Result<_>>()?;
         let (test, train) = batches.split_last().expect("six batches");
         Ok(Cifar10 {
             train: train.concat(),

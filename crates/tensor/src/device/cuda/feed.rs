@@ -104,7 +104,7 @@ impl Feed {
             .filter(|o| o.place.dtype == DType::F32)
             .collect();
         let floats: usize = outputs.iter().map(|o| size(o)).sum();
-        let source = source(bank, &small, &outputs);
+        let source = source([bank.item, bank.width, bank.channels], &small, &outputs);
         let cubin = nvrtc::compile_all(&[source], &gpu.arch(), nvrtc::cache_dir().as_deref())?;
         let module = Module::load(gpu, &cubin[0])?;
         let (slot, frames) = (gpu.alloc(256)?, gpu.alloc((MOST * words * 4).max(4))?);
@@ -214,13 +214,9 @@ fn small<'a>(plan: &'a Plan, gathered: &str) -> impl Iterator<Item = &'a Named> 
     plan.inputs.iter().filter(move |i| i.name != gathered)
 }
 
-fn source(bank: &Bank, small: &[&Named], outputs: &[&Named]) -> String {
-    let Bank {
-        item,
-        width,
-        channels,
-        ..
-    } = *bank;
+/// Both kernels, for images of so many bytes, in rows of so many pixels, of so many channels.
+fn source(images: [usize; 3], small: &[&Named], outputs: &[&Named]) -> String {
+    let [item, width, channels] = images;
     let words: usize = small.iter().map(|i| size(i)).sum();
     let floats: usize = outputs.iter().map(|o| size(o)).sum();
     let mut text = String::from("typedef unsigned int u32;\ntypedef unsigned char u8;\n");
@@ -268,4 +264,40 @@ fn source(bank: &Bank, small: &[&Named], outputs: &[&Named]) -> String {
     }
     text += "    __syncthreads();\n    if (threadIdx.x == 0) *slot = step + 1u;\n}\n";
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{Base, compile};
+    use crate::device::cuda::library;
+    use crate::graph::Graph;
+
+    #[test]
+    fn both_kernels_compile_for_every_gpu() {
+        let g = Graph::new();
+        let images = g.input("images", &[2, 4, 3, 3], DType::U8).to_f32();
+        let scales = g.input("scales", &[3], DType::F32);
+        let rows = (images * scales).reshape(&[2, 36]).sum_last();
+        let noise = g.noise(crate::rng::Distribution::Uniform, &[2, 1]);
+        let outputs = [("sum", rows.sum()), ("rows", rows + noise)];
+        let plan = compile(&g, &g.layout(), &outputs).unwrap();
+        let small: Vec<&Named> = small(&plan, "images").collect();
+        let names: Vec<&str> = small.iter().map(|i| i.name.as_str()).collect();
+        assert!(names.len() == 2 && names.contains(&"counter") && names.contains(&"scales"));
+        let outputs: Vec<&Named> = plan.outputs.iter().collect();
+        assert!(outputs.iter().all(|o| o.place.base == Base::Arena));
+        let source = source([36, 3, 3], &small, &outputs);
+        // Seven words in, three floats out; a row of three pixels is mirrored around its middle.
+        assert!(source.contains("frames + step * 7u") && source.contains("results + step * 3u"));
+        assert!(source.contains("(pixel - x + 3u - 1u - x) * 3u"));
+        if let Err(missing) = library::nvrtc() {
+            println!("skipped: {missing}");
+            return;
+        }
+        for arch in ["sm_80", "sm_90"] {
+            let cubin = nvrtc::compile(&source, "feed", arch).unwrap_or_else(|e| panic!("{e}"));
+            assert!(cubin.starts_with(b"\x7fELF"));
+        }
+    }
 }

@@ -22,10 +22,25 @@ impl Memory {
     pub fn new(bytes: usize, purpose: &str) -> Result<Memory> {
         // SAFETY: a context is current; the memory is written before it is read.
         let made = unsafe { result::malloc_sync(bytes.max(256)) };
+        if made == Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) {
+            let (free, total) = cuda(result::mem_get_info(), "measure its memory")?;
+            return Err(Error::new(too_little(bytes, purpose, free, total)));
+        }
         let mib = bytes.div_ceil(1 << 20);
         let action = format!("find {mib} MiB of GPU memory {purpose}");
         Ok(Memory(cuda(made, &action)?))
     }
+}
+
+/// A single convolution that does not fit is a batch far too large.
+fn too_little(bytes: usize, purpose: &str, free: usize, total: usize) -> String {
+    let mib = |bytes: usize| bytes.div_ceil(1 << 20);
+    format!(
+        "{} MiB are needed {purpose} and the GPU has {} MiB free of {}; lower train.batch or close what else uses it",
+        mib(bytes),
+        mib(free),
+        mib(total)
+    )
 }
 
 impl Drop for Memory {
@@ -276,5 +291,20 @@ impl Drop for Replay {
             let _ = result::graph::exec_destroy(self.ready);
             let _ = result::graph::destroy(self.graph);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_memory_is_a_sentence_with_all_numbers() {
+        let said = too_little(300 << 30, PURPOSE, 140 << 30, 141 << 30);
+        assert_eq!(
+            said,
+            "307200 MiB are needed to time convolutions in and the GPU has 143360 MiB free of 144384; \
+             lower train.batch or close what else uses it"
+        );
     }
 }
