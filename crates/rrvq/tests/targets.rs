@@ -7,6 +7,7 @@ use rrvq::programs::Model;
 use rrvq_tensor::compile::{Kernel, Target, compile_for};
 use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::device::cpu::counter;
+use rrvq_tensor::device::cuda::hazards::{Lane, Touch, lanes};
 use rrvq_tensor::optim::{Optimiser, Rule};
 use rrvq_tensor::{Data, Device, Graph, Plan, Store};
 
@@ -90,5 +91,97 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
         let largest = a.iter().fold(0f32, |x, v| x.max(v.abs()));
         let error = a.iter().zip(b).fold(0f32, |x, (p, q)| x.max((p - q).abs()));
         assert!(error < 1e-3 * largest, "{error} of {largest}");
+    }
+}
+
+/// An order of jobs that keeps each stream's own and every wait, but nothing else; another for another seed.
+fn some_order(lanes: &[Lane], mut seed: u32) -> Vec<usize> {
+    let streams = 1 + lanes.iter().map(|l| l.stream).max().unwrap_or(0);
+    let mut queues: Vec<std::collections::VecDeque<usize>> = vec![Default::default(); streams];
+    for (job, lane) in lanes.iter().enumerate() {
+        queues[lane.stream].push_back(job);
+    }
+    let mut done = vec![false; lanes.len()];
+    let mut order = Vec::new();
+    while order.len() < lanes.len() {
+        let ready: Vec<usize> = (0..streams)
+            .filter(|&s| {
+                let first = queues[s].front();
+                first.is_some_and(|&job| lanes[job].waits.iter().all(|&w| done[w]))
+            })
+            .collect();
+        seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);
+        let stream = ready[(seed >> 16) as usize % ready.len()];
+        // Runs of one stream now and then, so that it gets far ahead of the others.
+        let burst = 1 + (seed >> 8) % 7;
+        for _ in 0..burst {
+            let Some(&job) = queues[stream].front() else {
+                break;
+            };
+            if !lanes[job].waits.iter().all(|&w| done[w]) {
+                break;
+            }
+            queues[stream].pop_front();
+            done[job] = true;
+            order.push(job);
+        }
+    }
+    order
+}
+
+#[test]
+fn any_order_that_the_lanes_allow_gives_the_same_bits() {
+    let bench = StepBench {
+        layers: 12,
+        channels: 16,
+        embed: 8,
+        codes: 16,
+        batch: 2,
+        steps: 1,
+    };
+    let model = Model::new(&bench.config().model);
+    let images: Vec<u8> = (0..2 * model.image_len())
+        .map(|i| (i * 37 % 251) as u8)
+        .collect();
+    let target = Target {
+        tensor_cores: true,
+        batches: true,
+        ..Target::default()
+    };
+    let plan = step(&model, 2, target);
+    let touches: Vec<Touch> = plan.kernels.iter().map(Touch::of).collect();
+    let aside: Vec<bool> = plan
+        .kernels
+        .iter()
+        .map(|k| matches!(k, Kernel::ConvGradWeight { .. }))
+        .collect();
+    let (loss, norm, store) = run(&model, plan.clone(), &images);
+    for (seed, (streams, few)) in [(5, 2), (4, 0), (9, 3), (3, 2), (8, 2), (8, 0)]
+        .into_iter()
+        .enumerate()
+    {
+        let lanes = lanes(&touches, &aside, streams, few);
+        let order = some_order(&lanes, seed as u32);
+        let mut kernels: Vec<Option<Kernel>> = plan.kernels.iter().cloned().map(Some).collect();
+        let kernels = order
+            .iter()
+            .map(|&i| kernels[i].take().expect("once"))
+            .collect();
+        let moved = order.windows(2).filter(|w| w[1] != w[0] + 1).count();
+        assert!(moved > 20, "the order is another: {moved}");
+        let shuffled = Plan {
+            kernels,
+            ..plan.clone()
+        };
+        let (loss2, norm2, store2) = run(&model, shuffled, &images);
+        assert_eq!(
+            (loss, norm),
+            (loss2, norm2),
+            "{streams} streams, {few} of them aside"
+        );
+        assert!(
+            store.get("theta") == store2.get("theta"),
+            "weights, {streams} streams"
+        );
     }
 }

@@ -158,7 +158,8 @@ impl Lowering<'_, '_> {
         for (index, group) in self.groups.order.iter().enumerate() {
             let now = moments[index];
             // A device that runs several kernels at once lets weight gradients wait; what they read waits too.
-            let gradient = |id: &NodeId| matches!(self.live.node(*id).op, Op::ConvGradWeight { .. });
+            let gradient =
+                |id: &NodeId| matches!(self.live.node(*id).op, Op::ConvGradWeight { .. });
             let patience = match self.schedule.batches && group.nodes.iter().any(gradient) {
                 true => PATIENCE.min(end - 1 - now),
                 false => 0,

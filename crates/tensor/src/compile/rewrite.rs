@@ -73,6 +73,9 @@ struct Rewriter<'a, 'g> {
     partners: HashMap<NodeId, Vec<(NodeId, f32)>>,
 }
 
+/// Terms of a sum and how often each counts.
+type Terms = Vec<(NodeId, f32)>;
+
 /// A narrow map has at most a quarter of the channels of the widest.
 const NARROW: usize = 4;
 
@@ -122,7 +125,8 @@ impl<'g> Rewriter<'_, 'g> {
             _ => None,
         };
         match node.op {
-            Op::Binary(BinaryOp::Mul) => match (constant(node.inputs[0]), constant(node.inputs[1])) {
+            Op::Binary(BinaryOp::Mul) => match (constant(node.inputs[0]), constant(node.inputs[1]))
+            {
                 (None, Some(c)) => Some((c, node.inputs[0])),
                 (Some(c), None) => Some((c, node.inputs[1])),
                 _ => None,
@@ -142,7 +146,12 @@ impl<'g> Rewriter<'_, 'g> {
             };
             map[3]
         };
-        group.sort_by_key(|&(id, _)| (std::cmp::Reverse(channels(id)), self.nodes[id.index()].inputs[0]));
+        group.sort_by_key(|&(id, _)| {
+            (
+                std::cmp::Reverse(channels(id)),
+                self.nodes[id.index()].inputs[0],
+            )
+        });
         let mut sizes = group.iter().map(|&(id, _)| channels(id));
         let wide = sizes.next().unwrap_or(0);
         let narrow: usize = sizes.sum();
@@ -166,9 +175,8 @@ impl<'g> Rewriter<'_, 'g> {
                 }
                 _ => continue,
             };
-            let adds = |user: &NodeId| {
-                matches!(self.nodes[user.index()].op, Op::Binary(BinaryOp::Add))
-            };
+            let adds =
+                |user: &NodeId| matches!(self.nodes[user.index()].op, Op::Binary(BinaryOp::Add));
             let busy = self.siblings.contains_key(&id) || self.users[index].iter().any(adds);
             if window.filter != Filter::Hwio || busy {
                 continue;
@@ -256,7 +264,11 @@ impl<'g> Rewriter<'_, 'g> {
 
     fn kernel_times(&mut self, id: NodeId, factor: f32) -> Var<'g> {
         let kernel = self.input(id, 1);
-        let kernel = if factor == 1.0 { kernel } else { kernel * factor };
+        let kernel = if factor == 1.0 {
+            kernel
+        } else {
+            kernel * factor
+        };
         let [kh, kw, ci, co] = Window::new(1, 0).kernel(&kernel.shape());
         let turned = kernel.reshape(&[kh * kw * ci, co]).transpose();
         let turned = turned.reshape(&[co, kh, kw, ci]);
@@ -364,7 +376,11 @@ impl<'g> Rewriter<'_, 'g> {
             let own = joined.slice(0, 0, co).slice(3, start, ci);
             let turned = own.reshape(&[co, kh * kw * ci]).transpose();
             let turned = turned.reshape(&[kh, kw, ci, co]);
-            let turned = if factor == 1.0 { turned } else { turned * factor };
+            let turned = if factor == 1.0 {
+                turned
+            } else {
+                turned * factor
+            };
             self.done[member.index()] = Some(turned);
             start += map.dim(3);
         }
@@ -398,12 +414,15 @@ impl<'g> Rewriter<'_, 'g> {
             }
         }
         let mut back: Vec<(Op, [usize; 3], Vec<NodeId>)> = Vec::new();
-        let mut forth: Vec<(Window, [usize; 3], Vec<(NodeId, f32)>)> = Vec::new();
+        let mut forth: Vec<(Window, [usize; 3], Terms)> = Vec::new();
         let mut others = Vec::new();
         for (term, factor) in terms {
             let node = &self.nodes[term.index()];
             let alone = self.users[term.index()].len() == 1;
-            let kernel = node.inputs.get(1).map(|k| self.nodes[k.index()].shape.clone());
+            let kernel = node
+                .inputs
+                .get(1)
+                .map(|k| self.nodes[k.index()].shape.clone());
             match (&node.op, kernel) {
                 (op @ Op::ConvGradInput { window, .. }, Some(kernel))
                     if alone && factor == 1.0 && window.filter == Filter::Hwio =>
@@ -416,7 +435,9 @@ impl<'g> Rewriter<'_, 'g> {
                     }
                 }
                 (Op::Conv { window }, Some(kernel))
-                    if alone && window.filter == Filter::Hwio && !self.siblings.contains_key(&term) =>
+                    if alone
+                        && window.filter == Filter::Hwio
+                        && !self.siblings.contains_key(&term) =>
                 {
                     let [kh, kw, _, co] = window.kernel(&kernel);
                     let size = [kh, kw, co];

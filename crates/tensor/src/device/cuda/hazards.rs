@@ -57,9 +57,8 @@ impl Touch {
 
     fn chain(&mut self, chain: &Chain) {
         for (i, load) in chain.loads.iter().enumerate() {
-            let reads = |s: &&crate::compile::Step| {
-                s.args.contains(&crate::compile::Operand::Load(i))
-            };
+            let reads =
+                |s: &&crate::compile::Step| s.args.contains(&crate::compile::Operand::Load(i));
             let by_row = chain.steps.iter().filter(reads).all(|s| s.row_wise);
             let used = chain.steps.iter().any(|s| reads(&s));
             let len = match load.access {
@@ -325,7 +324,11 @@ pub fn lanes(jobs: &[Touch], aside: &[bool], streams: usize, few: usize) -> Vec<
             let by_stream = tails[stream].is_some_and(|t| t == need || before[t].has(need));
             by_stream || needs[job].iter().any(|&other| before[other].has(need))
         };
-        let waits = needs[job].iter().copied().filter(|&n| !implied(n)).collect();
+        let waits = needs[job]
+            .iter()
+            .copied()
+            .filter(|&n| !implied(n))
+            .collect();
         lanes.push(Lane { stream, waits });
         tails[stream] = Some(job);
         before.push(set);
@@ -395,7 +398,10 @@ mod tests {
             touch(&[(40, 1)], &[(0, 5)]),
             touch(&[(30, 5)], &[(50, 1)]),
         ];
-        assert_eq!(needs(&jobs), [vec![], vec![0], vec![0], vec![0, 1], vec![2]]);
+        assert_eq!(
+            needs(&jobs),
+            [vec![], vec![0], vec![0], vec![0, 1], vec![2]]
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //!
 //! - [`lower`], [`codegen`], [`responsibility`]: from kernels of a plan to launches.
 //! - [`dnn`], [`blas`], [`tools`]: convolutions and products, the fastest engine chosen once.
+//! - [`hazards`]: which jobs may run side by side.
 //! - [`program`], [`feed`], [`resident`]: memory, the graph, steps without the host.
 //! - [`library`], [`driver`], [`nvrtc`]: the ground all of it stands on.
 
@@ -22,6 +23,7 @@ pub mod launch;
 pub mod library;
 pub mod lower;
 pub mod nvrtc;
+mod prepare;
 pub mod program;
 pub mod resident;
 pub mod responsibility;

@@ -5,35 +5,24 @@
 //! (counters, rates, the numbers of the images) is uploaded for many steps at once, a first kernel picks the
 //! step's share and gathers its images from a [`Bank`], a last one notes the results and moves on.
 
-use super::codegen::{Draft, movement, sources};
-use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Kernel, Module, Stream};
+use super::dnn;
+use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Stream, size};
 use super::feed::{self, Feed};
-use super::hazards::{Lane, Touch, lanes};
-use super::launch::{Arg, Function, Launch};
-use super::lower::{Action, Conv, Job, Product, jobs, scratch};
-use super::tools::{Finish, Tools};
-use super::{dnn, nvrtc};
+use super::launch::Arg;
+use super::lower::{Conv, jobs};
+use super::prepare::{LANES, Map, Prepared, Sizes, Step, prepare};
+use super::tools::Tools;
 use crate::compile::{Base, Place, Plan, Target, compile_for};
 use crate::device::{Precision, find_input};
 use crate::graph::{DType, Graph, Var};
 use crate::params::Layout;
 use crate::{Data, Error, Result, Store};
 use cudarc::driver::sys::CUstream;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use super::feed::Bank;
 pub use super::resident::Resident;
-
-/// Streams for what the step waits for, and for what can wait.
-const LANES: (usize, usize) = (3, 2);
-
-fn lane_counts() -> (usize, usize) {
-    std::env::var("RRVQ_LANES").ok().and_then(|v| { let (a, b) = v.split_once(',')?; Some((a.parse().ok()?, b.parse().ok()?)) }).unwrap_or(LANES)
-}
-
-/// Everything in the one allocation starts on a multiple of this.
-const ALIGN: usize = 256;
 
 /// A plan with its memory on a device, ready to run.
 pub struct Program {
@@ -50,18 +39,8 @@ pub struct Program {
     replayed: Option<Recorded>,
     feed: Option<Feed>,
     writes_states: bool,
-}
-
-/// Where things lie in the allocation, in bytes from its start.
-#[derive(Clone, Debug, Default)]
-struct Map {
-    inputs: Vec<usize>,
-    arena: usize,
-    counters: usize,
-    tables: usize,
-    /// Scratch memory and workspace of each lane.
-    lanes: Vec<[usize; 2]>,
-    total: usize,
+    /// The addresses of states that the tables of shared launches hold.
+    tabled: Vec<u64>,
 }
 
 /// A graph and the addresses it was recorded with.
@@ -70,38 +49,11 @@ struct Recorded {
     graph: GraphExec,
 }
 
-/// A job with its functions and engines found.
-struct Prepared {
-    kind: &'static str,
-    flops: f64,
-    bytes: f64,
-    steps: Vec<Step>,
-    lane: Lane,
-}
-
 /// What an address depends on beside its place.
 #[derive(Clone, Copy)]
 struct Site<'a> {
     states: &'a [u64],
     lane: usize,
-}
-
-enum Step {
-    Launch {
-        kernel: Kernel,
-        launch: Launch,
-        /// Where its counters lie among all.
-        counters: usize,
-        /// The addresses of a shared launch, and where they lie among all tables.
-        table: Option<(Vec<Arg>, usize)>,
-    },
-    Conv {
-        plan: Arc<dnn::Plan>,
-        conv: Conv,
-        out: Place,
-        fused: bool,
-    },
-    Product(Product),
 }
 
 impl Program {
@@ -114,25 +66,17 @@ impl Program {
     ) -> Result<Self> {
         let target = Target::cuda(precision == Precision::Bf16);
         let plan = compile_for(target, graph, layout, outputs)?;
+        // Said before minutes are spent on choosing engines for what cannot be.
+        check_room(gpu, Map::new(&plan, &Sizes::default()).total)?;
         let tools = Tools::of(gpu)?;
         let jobs = jobs(&plan, precision == Precision::F32);
         let (jobs, sizes) = prepare(&tools, jobs)?;
         let map = Map::new(&plan, &sizes);
-        let (free, total) = gpu.memory()?;
-        if map.total > free {
-            let mib = |bytes: usize| bytes >> 20;
-            return Err(Error::new(format!(
-                "the plan needs {} MiB and {} has {} MiB free of {}; lower train.batch or close what else uses it",
-                mib(map.total),
-                gpu.info().name,
-                mib(free),
-                mib(total)
-            )));
-        }
+        check_room(gpu, map.total)?;
         let memory = gpu.alloc(map.total)?;
         memory.fill_zero()?;
         let streams = (0..map.lanes.len())
-            .map(|lane| gpu.new_stream_of(lane >= lane_counts().0))
+            .map(|lane| gpu.new_stream_of(lane >= LANES.0))
             .collect::<Result<_>>()?;
         let writes_states = plan.kernels.iter().any(crate::device::cost::assigns);
         Ok(Program {
@@ -147,6 +91,7 @@ impl Program {
             replayed: None,
             feed: None,
             writes_states,
+            tabled: Vec::new(),
         })
     }
 
@@ -167,6 +112,7 @@ impl Program {
             let data = find_input(want, inputs)?;
             self.memory.upload_at(at, data.bytes())?;
         }
+        self.upload_tables(&states)?;
         if self.single.as_ref().is_none_or(|g| g.states != states) {
             self.single = Some(self.record(states, None)?);
         }
@@ -206,6 +152,7 @@ impl Program {
             )?);
             self.replayed = None;
         }
+        self.upload_tables(&states)?;
         let mut results = Vec::with_capacity(frames.len());
         for chunk in frames.chunks(feed::MOST) {
             if let Some(feed) = &self.feed {
@@ -312,9 +259,8 @@ impl Program {
         }
     }
 
-    /// Uploads the tables of shared launches, then records all jobs, each on its lane.
+    /// Records all jobs, each on its lane.
     fn record(&self, states: Vec<u64>, feed: Option<&Feed>) -> Result<Recorded> {
-        self.upload_tables(&states)?;
         let origin = self.gpu.stream();
         let capture = Capture::begin(&self.gpu, origin)?;
         if let Some(feed) = feed {
@@ -367,7 +313,11 @@ impl Program {
         Ok(Recorded { states, graph })
     }
 
-    fn upload_tables(&self, states: &[u64]) -> Result<()> {
+    /// The tables of shared launches, with the states where they are now.
+    fn upload_tables(&mut self, states: &[u64]) -> Result<()> {
+        if self.tabled == states && !states.is_empty() {
+            return Ok(());
+        }
         for job in &self.jobs {
             let site = Site {
                 states,
@@ -389,6 +339,7 @@ impl Program {
                 self.memory.upload_at(self.map.tables + at, &bytes)?;
             }
         }
+        self.tabled = states.to_vec();
         Ok(())
     }
 
@@ -403,7 +354,9 @@ impl Program {
                 } => {
                     let own = launch.args.iter();
                     let args: Vec<u64> = match table {
-                        None => own.map(|&arg| self.argument(arg, site, *counters)).collect(),
+                        None => own
+                            .map(|&arg| self.argument(arg, site, *counters))
+                            .collect(),
                         Some((_, at)) => {
                             vec![self.memory.address() + (self.map.tables + at) as u64]
                         }
@@ -444,7 +397,12 @@ impl Program {
             && let Some(chain) = &conv.chain
             && let Some(epilogue) = dnn::Epilogue::from_chain(chain, conv.channels())
         {
-            inputs.extend(epilogue.inputs.iter().map(|i| at(chain.loads[i.load].place)));
+            inputs.extend(
+                epilogue
+                    .inputs
+                    .iter()
+                    .map(|i| at(chain.loads[i.load].place)),
+            );
             outputs.extend(chain.stores.iter().map(|s| at(s.place)));
         }
         let (x, w, y) = match conv.which {
@@ -500,14 +458,6 @@ impl Program {
                     launches: 0,
                 });
                 let ms = events[i + 1].elapsed_ms(&events[i])? as f64;
-                if round == 1 && std::env::var("RRVQ_EACH").is_ok() {
-                    let convs = job.steps.iter().find_map(|s| match s {
-                        Step::Conv { plan, conv, fused, .. } => Some(format!("{}x{} {}>{} s{} fused {fused} plan {:.1} engine {:?}", conv.geometry.h, conv.geometry.w, conv.geometry.ci, conv.geometry.co, conv.geometry.stride, plan.micros, plan.recipe.engine)),
-                        Step::Launch { launch, .. } => Some(format!("grid {:?} {}", launch.grid, launch.function.name)),
-                        _ => None,
-                    });
-                    eprintln!("{i} {} {:.1} us {:.0} GB/s {:.0} TF {}", job.kind, ms * 1e3, job.bytes / ms / 1e6, job.flops / ms / 1e9, convs.unwrap_or_default());
-                }
                 row.micros += ms * 1e3 / repeats as f64;
                 if round == 1 {
                     row.flops += job.flops;
@@ -518,6 +468,20 @@ impl Program {
         }
         self.note_changes(store);
         Ok(kinds.into_values().collect())
+    }
+}
+
+fn check_room(gpu: &Gpu, bytes: usize) -> Result<()> {
+    let (free, total) = gpu.memory()?;
+    match bytes > free {
+        true => Err(Error::new(format!(
+            "the plan needs {} and {} has {} free of {}; lower train.batch or close what else uses it",
+            size(bytes),
+            gpu.info().name,
+            size(free),
+            size(total)
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -547,185 +511,4 @@ pub struct Timed {
     pub flops: f64,
     pub bytes: f64,
     pub launches: usize,
-}
-
-/// Bytes that all jobs together need beside the plan's own.
-#[derive(Clone, Debug, Default)]
-struct Sizes {
-    counters: usize,
-    tables: usize,
-    /// Scratch memory and workspace of each lane.
-    lanes: Vec<[usize; 2]>,
-}
-
-impl Map {
-    fn new(plan: &Plan, sizes: &Sizes) -> Self {
-        let mut map = Map::default();
-        let mut at = 0;
-        let mut take = |bytes: usize| {
-            at += bytes.next_multiple_of(ALIGN);
-            at - bytes.next_multiple_of(ALIGN)
-        };
-        for input in &plan.inputs {
-            let count: usize = input.shape.iter().product();
-            map.inputs.push(take(count * input.dtype.bytes()));
-        }
-        map.arena = take(plan.arena_bytes());
-        map.counters = take(sizes.counters);
-        map.tables = take(sizes.tables);
-        map.lanes = sizes
-            .lanes
-            .iter()
-            .map(|&[scratch, workspace]| [take(scratch), take(workspace)])
-            .collect();
-        map.total = at.max(ALIGN);
-        map
-    }
-}
-
-/// Finds an engine for every convolution and a function for every launch.
-fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, Sizes)> {
-    let convs: Vec<&Conv> = jobs
-        .iter()
-        .flat_map(|job| &job.actions)
-        .filter_map(|action| match action {
-            Action::Conv(conv) => Some(conv),
-            _ => None,
-        })
-        .collect();
-    let mut chosen = tools.engines(&convs)?.into_iter();
-    let touches: Vec<Touch> = jobs.iter().map(|job| job.touch.clone()).collect();
-    // Nobody waits for a weight gradient before the end: those fill the gaps the others leave.
-    let aside: Vec<bool> = jobs.iter().map(|job| job.is_aside()).collect();
-    let (many, few) = lane_counts();
-    let mut lanes = lanes(&touches, &aside, many + few, few).into_iter();
-    let mut sizes = Sizes {
-        lanes: vec![[0; 2]; many + few],
-        ..Sizes::default()
-    };
-    let mut loose: Vec<(Job, Lane, Vec<Loose>)> = Vec::new();
-    for job in jobs {
-        let lane = lanes.next().expect("a lane for every job");
-        let size = &mut sizes.lanes[lane.stream];
-        size[0] = size[0].max(job.scratch);
-        let mut steps = Vec::new();
-        for action in &job.actions {
-            match action {
-                Action::Launch(launch) => steps.push(Loose::Launch(launch.clone(), None)),
-                Action::Shared(launch, table) => {
-                    steps.push(Loose::Launch(launch.clone(), Some(table.clone())));
-                }
-                Action::Product(p) => steps.push(Loose::Ready(Step::Product(p.clone()))),
-                Action::Conv(conv) => {
-                    let choice = chosen.next().expect("an answer for every convolution");
-                    finish(conv, choice, &mut steps, size);
-                }
-            }
-        }
-        loose.push((job, lane, steps));
-    }
-    let launches = loose.iter().flat_map(|(_, _, steps)| steps);
-    let functions: Vec<&Function> = launches
-        .filter_map(|step| match step {
-            Loose::Launch(launch, _) => Some(&launch.function),
-            Loose::Ready(_) => None,
-        })
-        .collect();
-    let kernels = load(tools, &functions)?;
-    let prepared = loose
-        .into_iter()
-        .map(|(job, lane, steps)| {
-            let counters = sizes.counters;
-            sizes.counters += job.counters.next_multiple_of(ALIGN);
-            let steps = steps.into_iter().map(|step| match step {
-                Loose::Ready(step) => step,
-                Loose::Launch(launch, table) => {
-                    let table = table.map(|table| {
-                        let at = sizes.tables;
-                        sizes.tables += (table.len() * 8).next_multiple_of(ALIGN);
-                        (table, at)
-                    });
-                    Step::Launch {
-                        kernel: kernels[&launch.function].clone(),
-                        launch,
-                        counters,
-                        table,
-                    }
-                }
-            });
-            Prepared {
-                kind: job.kind,
-                flops: job.flops,
-                bytes: job.bytes,
-                steps: steps.collect(),
-                lane,
-            }
-        })
-        .collect();
-    Ok((prepared, sizes))
-}
-
-/// A step whose function is not compiled yet.
-enum Loose {
-    Launch(Launch, Option<Vec<Arg>>),
-    Ready(Step),
-}
-
-/// The steps of a convolution once its engine is known.
-fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, size: &mut [usize; 2]) {
-    let mut launch = |draft: Draft| {
-        steps.push(Loose::Launch(draft.alone(), None));
-    };
-    let scratch_for = |dtype: DType| conv.geometry.outputs(conv.which) * dtype.bytes();
-    let (plan, out, fused) = match choice {
-        Finish::Fused(plan) => (plan, conv.out, true),
-        Finish::Plain(plan) => (plan, conv.out, false),
-        Finish::Narrow(plan) => (plan, scratch(DType::Bf16), false),
-        Finish::Direct => {
-            let direct =
-                super::codegen::direct::conv(conv.which, &conv.geometry, conv.a, conv.b, conv.out);
-            launch(direct);
-            if let Some(chain) = &conv.chain {
-                launch(super::codegen::elementwise::map(chain, Some(conv.out)));
-            }
-            return;
-        }
-    };
-    size[1] = size[1].max(plan.workspace);
-    steps.push(Loose::Ready(Step::Conv {
-        plan,
-        conv: conv.clone(),
-        out,
-        fused,
-    }));
-    let mut launch = |draft: Draft| steps.push(Loose::Launch(draft.alone(), None));
-    if fused {
-        return;
-    }
-    if out != conv.out {
-        size[0] = size[0].max(scratch_for(DType::Bf16));
-    }
-    match &conv.chain {
-        Some(chain) => launch(super::codegen::elementwise::map(chain, Some(out))),
-        None if out != conv.out => {
-            let len = conv.geometry.outputs(conv.which);
-            launch(movement::convert(out, conv.out, len));
-        }
-        None => {}
-    }
-}
-
-fn load(tools: &Tools, functions: &[&Function]) -> Result<HashMap<Function, Kernel>> {
-    let sources = sources(functions);
-    let texts: Vec<&str> = sources.iter().map(|(s, _)| s.as_str()).collect();
-    let gpu = tools.gpu();
-    let cubins = nvrtc::compile_all(&texts, &gpu.arch(), nvrtc::cache_dir().as_deref())?;
-    let mut kernels = HashMap::new();
-    for (cubin, (_, group)) in cubins.iter().zip(&sources) {
-        let module = Module::load(gpu, cubin)?;
-        for &function in group {
-            kernels.insert(function.clone(), module.function(&function.name)?);
-        }
-    }
-    Ok(kernels)
 }

@@ -81,14 +81,13 @@ impl Tools {
             return Ok(Vec::new());
         }
         let dnn = self.dnn()?;
-        let fuse = std::env::var("RRVQ_FUSE").map_or(true, |v| v != "0");
         let plain =
             |conv: &Conv, out: DType| Problem::new(conv.geometry, conv.which, conv.a.dtype, out);
         let mut problems: Vec<Problem> = Vec::new();
         for conv in convs {
             problems.push(plain(conv, conv.out.dtype));
-            let epilogue = conv.chain.as_ref().filter(|_| fuse);
-            let epilogue = epilogue.and_then(|c| Epilogue::from_chain(c, conv.channels()));
+            let chain = conv.chain.as_ref();
+            let epilogue = chain.and_then(|c| Epilogue::from_chain(c, conv.channels()));
             problems.extend(epilogue.map(|e| plain(conv, conv.out.dtype).with(e)));
         }
         let plans = dnn.plan_all(&problems)?;
@@ -116,7 +115,6 @@ impl Tools {
             };
             let after = elementwise::traffic(chain, Some(conv.out.dtype)) / BANDWIDTH + LAUNCH;
             let fused = Epilogue::from_chain(chain, conv.channels())
-                .filter(|_| fuse)
                 .and_then(|e| get(plain(conv, conv.out.dtype).with(e)));
             match (alone, fused) {
                 (None, None) => Finish::Direct,

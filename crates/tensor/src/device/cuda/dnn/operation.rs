@@ -194,7 +194,10 @@ impl Draft<'_> {
                 data_type(t.dtype)?,
             )?
             .ints(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &[n, c, h, w])?
-            .ints(Name::CUDNN_ATTR_TENSOR_STRIDES, &[h * w * pitch, 1, w * pitch, pitch])?
+            .ints(
+                Name::CUDNN_ATTR_TENSOR_STRIDES,
+                &[h * w * pitch, 1, w * pitch, pitch],
+            )?
             .ints(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[t.number])?
             .ints(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[t.align as i64])?
             .flag(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, t.inner)?

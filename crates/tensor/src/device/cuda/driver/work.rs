@@ -331,6 +331,7 @@ impl Capture {
     /// Everything queued since the beginning, ready to be launched again and again.
     pub fn end(mut self) -> Result<GraphExec> {
         let graph = self.finish()?;
+        wait_fully(graph)?;
         let (mut raw, mut nodes) = (std::ptr::null_mut(), 0);
         // SAFETY: the graph is ours until it is destroyed; what is made of it stands alone.
         let made = unsafe {
@@ -362,6 +363,54 @@ impl Capture {
             )),
             false => Ok(graph),
         }
+    }
+}
+
+/// Makes every wait of a recording one for the end of what is waited for. Kernels of libraries may be recorded so
+/// that they start before their predecessors end, and then trust that all but the last of these have ended; that
+/// holds in one stream, not where streams meet.
+fn wait_fully(graph: CUgraph) -> Result<()> {
+    let mut count = 0;
+    // SAFETY: the graph is ours; the lists have the lengths the driver asked for.
+    unsafe {
+        let counted = sys::cuGraphGetEdges_v2(
+            graph,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            &mut count,
+        );
+        check(counted, "count the waits of a recording")?;
+        if count == 0 {
+            return Ok(());
+        }
+        let full = sys::CUgraphEdgeData {
+            from_port: 0,
+            to_port: 0,
+            type_: 0,
+            reserved: [0; 5],
+        };
+        let mut from = vec![std::ptr::null_mut(); count];
+        let mut to = vec![std::ptr::null_mut(); count];
+        let mut kinds = vec![full; count];
+        let listed = sys::cuGraphGetEdges_v2(
+            graph,
+            from.as_mut_ptr(),
+            to.as_mut_ptr(),
+            kinds.as_mut_ptr(),
+            &mut count,
+        );
+        check(listed, "list the waits of a recording")?;
+        for ((from, to), kind) in from.iter().zip(&to).zip(&kinds) {
+            if *kind == full {
+                continue;
+            }
+            let removed = sys::cuGraphRemoveDependencies_v2(graph, from, to, kind, 1);
+            check(removed, "change the waits of a recording")?;
+            let added = sys::cuGraphAddDependencies_v2(graph, from, to, &full, 1);
+            check(added, "change the waits of a recording")?;
+        }
+        Ok(())
     }
 }
 
