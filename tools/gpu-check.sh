@@ -4,6 +4,9 @@
 #   tools/gpu-check.sh                  builds into target/gpu-check, then runs
 #   tools/gpu-check.sh --build FOLDER   builds only: test programs, the program itself, and this script
 #   FOLDER/gpu-check.sh --run FOLDER    runs what was built, on a machine without Rust
+#   FOLDER/gpu-check.sh --long FOLDER CIFAR10
+#                                       runs what takes minutes and real images: bf16 against f32 over 2,000 steps,
+#                                       five minutes of the 32 layers; logs of the runs go to FOLDER/logs
 #
 # Running needs bash and what `rrvq doctor` asks for. It ends in a summary, and with exit code 1 when a test failed or
 # was skipped that needs nothing but a GPU, or when there is no GPU.
@@ -18,6 +21,7 @@ TARGETS=(
     "rrvq test kernels"
     "rrvq test cuda"
     "rrvq-cli test cuda"
+    "rrvq-cli test cuda_long"
 )
 
 usage() {
@@ -109,6 +113,15 @@ run() {
     printf 'all passed\n'
 }
 
+long() {
+    local folder
+    folder=$(cd "$1" && pwd)
+    mkdir -p "$folder/logs" "$folder/scratch"
+    RRVQ_CIFAR10=$(cd "$2" && pwd) && export RRVQ_CIFAR10
+    export RRVQ_CHECK=$folder RRVQ_KEEP=$folder/logs
+    "$folder/check-rrvq-cli-test-cuda_long" --ignored --test-threads 1 --nocapture
+}
+
 absolute() {
     mkdir -p "$1" && (cd "$1" && pwd)
 }
@@ -121,5 +134,6 @@ case "${1:-}" in
         ;;
     --build) [ $# -eq 2 ] || usage; build "$(absolute "$2")" ;;
     --run) [ $# -eq 2 ] || usage; run "$2" ;;
+    --long) [ $# -eq 3 ] || usage; long "$2" "$3" ;;
     *) usage ;;
 esac

@@ -161,7 +161,12 @@ impl<'a> Trainer<'a> {
         };
         let step = Step::new(device, &model, train)?;
         let evaluator = Evaluator::new(device, &model, data, train.batch)?;
-        let sampler = Sampler::new(device, &model, SAMPLES)?;
+        // On a GPU, maps of the step's own size: their engines are chosen already. The first pictures are the same.
+        let pictures = match device.is_cpu() {
+            true => SAMPLES,
+            false => train.batch.max(SAMPLES),
+        };
+        let sampler = Sampler::new(device, &model, pictures)?;
         // Last: what the programs leave of the device's memory is the images'.
         batches.put_on_if_useful(device)?;
         Ok(Trainer {
