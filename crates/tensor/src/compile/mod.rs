@@ -9,6 +9,7 @@
 //!
 //! A plan is plain data and knows no device.
 
+mod alone;
 mod chain;
 mod fuse;
 mod layout;

@@ -5,6 +5,7 @@
 //! what is left of the order are the waits between streams.
 
 use crate::compile::{Access, Base, Chain, ConvGeometry, Kernel, Movement, Place, StepOp};
+use crate::graph::DType;
 
 /// Bytes of one memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -148,6 +149,13 @@ impl Touch {
                 self.chain(chain);
                 self.read(*a, m * k);
                 self.read(*b, k * n);
+                // cuBLASLt has one workspace, so products run one after another.
+                let workspace = Place {
+                    base: Base::Scratch,
+                    offset: 0,
+                    dtype: DType::F32,
+                };
+                self.write(workspace, 1);
             }
             Kernel::Move { movement, from, to } => {
                 let (read, written) = extent(movement);
@@ -369,7 +377,6 @@ fn needs(jobs: &[Touch]) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::DType;
 
     fn touch(reads: &[(usize, usize)], writes: &[(usize, usize)]) -> Touch {
         let spans = |list: &[(usize, usize)]| {
@@ -402,6 +409,40 @@ mod tests {
             needs(&jobs),
             [vec![], vec![0], vec![0], vec![0, 1], vec![2]]
         );
+    }
+
+    #[test]
+    fn products_share_a_workspace() {
+        let product = |at: usize| {
+            let place = |offset| Place {
+                base: Base::Arena,
+                offset,
+                dtype: DType::F32,
+            };
+            let chain = Chain {
+                rows: 1,
+                cols: 4,
+                flat: true,
+                loads: Vec::new(),
+                stores: Vec::new(),
+                steps: Vec::new(),
+                regs: 0,
+                row_regs: 0,
+                result: None,
+            };
+            let (a, b) = (place(at), place(at + 4));
+            Touch::of(&Kernel::Matmul {
+                m: 2,
+                k: 2,
+                n: 2,
+                ta: false,
+                tb: false,
+                a,
+                b,
+                chain,
+            })
+        };
+        assert_eq!(needs(&[product(0), product(100)]), [vec![], vec![0]]);
     }
 
     #[test]
