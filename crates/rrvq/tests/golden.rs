@@ -12,7 +12,7 @@ use common::golden::{F32, Golden, program};
 use common::normal;
 use common::report::{Report, largest};
 use rrvq::config::Sample;
-use rrvq::latent::responsibility::{Codebook, Sampling};
+use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store, Var, grad};
 
@@ -91,7 +91,10 @@ fn check_responsibility(rows: usize, codes: usize, dim: usize, learnt: bool, rel
         relaxed,
         stream: 3,
     };
-    let prior = learnt.then_some(e_p);
+    let prior = match learnt {
+        true => Prior::Embedding(e_p),
+        false => Prior::Uniform,
+    };
     let (weight_z, weight_kl) = (
         g.input("weight_z", &[rows, dim], DType::F32),
         g.input("weight_kl", &[rows, 1], DType::F32),

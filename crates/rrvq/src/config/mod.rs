@@ -38,7 +38,7 @@ section! {
     }
 }
 
-const PRESETS: [(&str, &str); 5] = [
+const PRESETS: [(&str, &str); 9] = [
     (
         "tiny-swatches",
         include_str!("../../presets/tiny-swatches.toml"),
@@ -58,6 +58,22 @@ const PRESETS: [(&str, &str); 5] = [
     (
         "l32-cifar10",
         include_str!("../../presets/l32-cifar10.toml"),
+    ),
+    (
+        "ablate-direct-one-cifar10",
+        include_str!("../../presets/ablate-direct-one-cifar10.toml"),
+    ),
+    (
+        "ablate-direct-learnt-cifar10",
+        include_str!("../../presets/ablate-direct-learnt-cifar10.toml"),
+    ),
+    (
+        "ablate-embed-one-cifar10",
+        include_str!("../../presets/ablate-embed-one-cifar10.toml"),
+    ),
+    (
+        "ablate-embed-learnt-cifar10",
+        include_str!("../../presets/ablate-embed-learnt-cifar10.toml"),
     ),
 ];
 

@@ -27,6 +27,8 @@ section! {
         ladder_blocks: usize = 0,
         /// Prior of the top layer: "learnt" or "uniform".
         top: Top = Top::Learnt,
+        /// What the prior makes of the features above: "embedding" (its responsibilities) or "direct" (logits of codes).
+        prior: PriorKind = PriorKind::Embedding,
         /// Variances of the codes: "diagonal" (one per dimension), "isotropic" (one per code) or "one" (fixed at 1).
         sigma: Sigma = Sigma::Diagonal,
         /// What the layers below see in training: "straight-through" (the hard code) or "relaxed" (a soft mixture).
@@ -145,6 +147,16 @@ choice! {
         Learnt = "learnt",
         /// All codes alike.
         Uniform = "uniform",
+    }
+}
+
+choice! {
+    /// What the prior makes of the features above.
+    pub enum PriorKind {
+        /// An embedding, whose responsibilities it is.
+        Embedding = "embedding",
+        /// Logits of the codes, without the codebook.
+        Direct = "direct",
     }
 }
 

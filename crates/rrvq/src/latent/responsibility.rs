@@ -18,6 +18,17 @@ pub struct Codebook<'g> {
     pub logvar: Var<'g>,
 }
 
+/// What a layer's codes are compared with.
+#[derive(Clone, Copy)]
+pub enum Prior<'g> {
+    /// All codes alike.
+    Uniform,
+    /// The responsibilities for another embedding, [rows, d_e]: the paper's own.
+    Embedding(Var<'g>),
+    /// The softmax of logits, [rows, K]: the paper's "direct" ablation.
+    Direct(Var<'g>),
+}
+
 /// How to sample: temperatures are inputs of the program.
 #[derive(Clone, Copy)]
 pub struct Sampling<'g> {
@@ -52,8 +63,13 @@ impl<'g> Codebook<'g> {
         Codebook { mu, logvar }
     }
 
-    /// Samples q, the responsibilities for `e_q`; the prior is that of `e_p`, or uniform without it.
-    pub fn sample(&self, e_q: Var<'g>, e_p: Option<Var<'g>>, how: Sampling<'g>) -> Sampled<'g> {
+    /// Samples q, the responsibilities for `e_q`. A direct prior has tensors as wide as the codebook, the others none.
+    pub fn sample(&self, e_q: Var<'g>, prior: Prior<'g>, how: Sampling<'g>) -> Sampled<'g> {
+        let e_p = match prior {
+            Prior::Uniform => None,
+            Prior::Embedding(e_p) => Some(e_p),
+            Prior::Direct(_) => return self.sample_slowly(e_q, prior, how).sampled,
+        };
         let (mu, logvar, tau, noise_scale) = (self.mu, self.logvar, how.tau, how.noise_scale);
         Embeddings {
             e_q,
@@ -66,13 +82,22 @@ impl<'g> Codebook<'g> {
         .sample(how.relaxed, how.stream)
     }
 
-    /// Samples the uniform prior.
-    pub fn sample_uniform(&self, rows: usize, stream: u32) -> Var<'g> {
-        let g = self.mu.graph();
-        let index = g
-            .noise_stream(Distribution::Gumbel, &[rows, self.mu.dim(0)], stream)
-            .argmax_last();
-        self.mu.gather(index)
+    /// Samples the prior: means of the codes, [rows, d_e].
+    pub fn sample_prior(&self, prior: Prior<'g>, rows: usize, how: Sampling<'g>) -> Var<'g> {
+        let noise = || {
+            let shape = [rows, self.mu.dim(0)];
+            let g = self.mu.graph();
+            g.noise_stream(Distribution::Gumbel, &shape, how.stream)
+        };
+        match prior {
+            Prior::Uniform => self.mu.gather(noise().argmax_last()),
+            // Sampling q = p is sampling p.
+            Prior::Embedding(e_p) => self.sample(e_p, prior, how).z,
+            Prior::Direct(logits) => {
+                let noisy = logits.log_softmax() + noise() * how.noise_scale;
+                self.mu.gather(noisy.argmax_last())
+            }
+        }
     }
 
     /// log π_k = −½ Σ_d [(e_d − μ_kd)² / σ²_kd + log σ²_kd], normalised over k: [rows, K].
@@ -89,18 +114,14 @@ impl<'g> Codebook<'g> {
     }
 
     /// [`Codebook::sample`] out of plain operations, with the log probabilities of the sample.
-    pub fn sample_slowly(
-        &self,
-        e_q: Var<'g>,
-        e_p: Option<Var<'g>>,
-        how: Sampling<'g>,
-    ) -> Weighed<'g> {
+    pub fn sample_slowly(&self, e_q: Var<'g>, prior: Prior<'g>, how: Sampling<'g>) -> Weighed<'g> {
         let g = self.mu.graph();
         let (rows, codes) = (e_q.dim(0), self.mu.dim(0));
         let log_q = self.log_responsibilities(e_q);
-        let log_p = match e_p {
-            Some(e_p) => self.log_responsibilities(e_p),
-            None => g.full(-(codes as f32).ln(), &[rows, codes]),
+        let log_p = match prior {
+            Prior::Uniform => g.full(-(codes as f32).ln(), &[rows, codes]),
+            Prior::Embedding(e_p) => self.log_responsibilities(e_p),
+            Prior::Direct(logits) => logits.log_softmax(),
         };
         let noise = g.noise_stream(Distribution::Gumbel, &[rows, codes], how.stream);
         let noisy = log_q + noise * how.noise_scale;

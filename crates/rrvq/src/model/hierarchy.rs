@@ -4,8 +4,8 @@
 //! comes from ([`Posterior`]): q in inference, p in generation.
 
 use super::backbone::{Pen, Resize};
-use crate::config::{ModelConfig, Sample, Top};
-use crate::latent::responsibility::{Codebook, Sampling, Weighed};
+use crate::config::{ModelConfig, PriorKind, Sample, Top};
+use crate::latent::responsibility::{Codebook, Prior, Sampling, Weighed};
 use crate::likelihood::logistic::Pixels;
 use rrvq_tensor::op::Sampled;
 use rrvq_tensor::{DType, Graph, Init, Var};
@@ -159,7 +159,8 @@ impl<'g> Hierarchy<'g> {
             let rows = |map: Var<'g>| map.reshape(&[n * side * side, embed]);
             let grows = layer + 1 < layers && side > self.sides[layer + 1];
             let uniform = layer + 1 == layers && pen.config.top == Top::Uniform;
-            let book = Codebook::draw(pen, &format!("{name}.codes"), pen.config.codes.at(layer));
+            let codes = pen.config.codes.at(layer);
+            let book = Codebook::draw(pen, &format!("{name}.codes"), codes);
             let how = Sampling {
                 tau,
                 noise_scale,
@@ -167,19 +168,27 @@ impl<'g> Hierarchy<'g> {
                 stream: layer as u32,
             };
 
-            let e_p = (!uniform).then(|| rows(pen.strap(&format!("{name}.pstrap"), d, grows)));
+            let pstrap = |out: usize| {
+                let map = pen.strap(&format!("{name}.pstrap"), d, out, grows);
+                map.reshape(&[n * side * side, out])
+            };
+            let prior = match pen.config.prior {
+                _ if uniform => Prior::Uniform,
+                PriorKind::Embedding => Prior::Embedding(pstrap(embed)),
+                PriorKind::Direct => Prior::Direct(pstrap(codes)),
+            };
             let z = match posterior.up {
                 Some(up) => {
                     let e_q = pen.qladder(&format!("{name}.qladder"), up[layer])
-                        + pen.strap(&format!("{name}.qstrap"), d, grows);
+                        + pen.strap(&format!("{name}.qstrap"), d, embed, grows);
                     let latent = match posterior.weigh {
-                        false => book.sample(rows(e_q), e_p, how),
+                        false => book.sample(rows(e_q), prior, how),
                         true => {
                             let Weighed {
                                 sampled,
                                 log_q,
                                 log_p,
-                            } = book.sample_slowly(rows(e_q), e_p, how);
+                            } = book.sample_slowly(rows(e_q), prior, how);
                             weights.push(log_p - log_q);
                             sampled
                         }
@@ -187,11 +196,7 @@ impl<'g> Hierarchy<'g> {
                     latents.push(latent);
                     latent.z
                 }
-                None => match e_p {
-                    // Sampling q = p is sampling p.
-                    Some(e_p) => book.sample(e_p, Some(e_p), how).z,
-                    None => book.sample_uniform(n * side * side, layer as u32),
-                },
+                None => book.sample_prior(prior, n * side * side, how),
             };
             let resize = if grows { Resize::Up } else { Resize::Same };
             let identity = pen.blocks(&format!("dec.{}", layer + 2), d, pen.config.blocks, resize);

@@ -12,12 +12,12 @@ impl<'g> Pen<'g> {
         self.conv(name, x, self.config.embed, 3, 1)
     }
 
-    /// qstrap and pstrap: down-pass features to an embedding, growing where the map grows.
-    pub fn strap(&self, name: &str, down: Var<'g>, grows: bool) -> Var<'g> {
+    /// qstrap and pstrap: down-pass features to an embedding (or to logits of codes), growing where the map grows.
+    pub fn strap(&self, name: &str, down: Var<'g>, out: usize, grows: bool) -> Var<'g> {
         let x = self.ladder_blocks(name, down);
         match grows {
-            true => self.grow(name, x, self.config.embed),
-            false => self.conv(name, x, self.config.embed, 3, 1),
+            true => self.grow(name, x, out),
+            false => self.conv(name, x, out, 3, 1),
         }
     }
 

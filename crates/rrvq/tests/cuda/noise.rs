@@ -3,7 +3,7 @@
 use crate::common::golden::program;
 use crate::common::report::Report;
 use crate::common::{gpu, named, normal};
-use rrvq::latent::responsibility::{Codebook, Sampling};
+use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::rng::{Distribution, Noise, fill};
 use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store};
@@ -99,7 +99,11 @@ fn draw(device: &Device, size: Size, learnt: bool, relaxed: bool) -> Drawn {
         relaxed,
         stream: 3,
     };
-    let sampled = book.sample(e_q, learnt.then_some(e_p), how);
+    let prior = match learnt {
+        true => Prior::Embedding(e_p),
+        false => Prior::Uniform,
+    };
+    let sampled = book.sample(e_q, prior, how);
     let noise = g.noise_stream(Distribution::Gumbel, &[rows, codes], how.stream);
     let scores = book.log_responsibilities(e_q) + noise * how.noise_scale;
     let outputs = [

@@ -1,0 +1,56 @@
+//! Every system of the paper that is built, at a tiny size, through train, eval, sample, reconstruct and resume.
+
+mod common;
+use common::{Scratch, png_size};
+
+/// Name and the settings that make the tiny preset that system.
+const SYSTEMS: [(&str, &[&str]); 5] = [
+    (
+        "rvq",
+        &["model.sigma=one", "model.top=uniform", "model.maps=[4]"],
+    ),
+    ("embed, learnt", &[]),
+    ("embed, one", &["model.sigma=one"]),
+    ("direct, learnt", &["model.prior=direct"]),
+    ("direct, one", &["model.prior=direct", "model.sigma=one"]),
+];
+
+#[test]
+fn every_system_goes_the_whole_way() {
+    for (name, settings) in SYSTEMS {
+        let scratch = Scratch::new();
+        let mut train = vec![
+            "train",
+            "--preset",
+            "tiny-swatches",
+            "--out",
+            "run",
+            "--steps",
+            "10",
+        ];
+        train.extend(settings.iter().flat_map(|set| ["--set", set]));
+        scratch.run(&train).done();
+        scratch
+            .run(&["train", "--resume", "--out", "run", "--steps", "12"])
+            .done();
+        let found = scratch
+            .run(&["eval", "run", "--json", "--samples", "3", "--images", "32"])
+            .json();
+        let bits = |key: &str| found[key].as_f64().unwrap();
+        assert_eq!(found["step"], 12, "{name}");
+        assert!(
+            bits("bits_per_dim") > 0.0 && bits("bits_per_dim") < 20.0,
+            "{name}: {found}"
+        );
+        assert!(bits("importance_bound").is_finite(), "{name}: {found}");
+        for picture in ["sample", "reconstruct"] {
+            scratch
+                .run(&[picture, "run", "--out", "grid.png", "--count", "4"])
+                .done();
+            assert!(
+                png_size(&scratch.read("grid.png")).0 > 16,
+                "{name}: {picture}"
+            );
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Every kind of prior against its definition, summed over all codes in f64.
+
+use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
+use rrvq_tensor::device::counter;
+use rrvq_tensor::device::cpu::Program;
+use rrvq_tensor::rng::philox4x32_10;
+use rrvq_tensor::{DType, Data, Graph, Layout, Store, compile};
+
+const ROWS: usize = 40;
+const CODES: usize = 7;
+const DIM: usize = 3;
+
+fn random(stream: u32, len: usize) -> Vec<f32> {
+    (0..len)
+        .map(|i| philox4x32_10([i as u32, stream, 0, 0], [5, 0])[0] as f32 / 2f32.powi(31) - 1.0)
+        .collect()
+}
+
+fn log_softmax(logits: Vec<f64>) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f64::MIN, f64::max);
+    let sum: f64 = logits.iter().map(|v| (v - largest).exp()).sum();
+    logits.iter().map(|v| v - largest - sum.ln()).collect()
+}
+
+/// log π of one embedding, as the paper writes it.
+fn responsibilities(e: &[f32], mu: &[f32], logvar: &[f32]) -> Vec<f64> {
+    let score = |k: usize| -> f64 {
+        let term = |d: usize| {
+            let (m, v) = (mu[k * DIM + d] as f64, logvar[k * DIM + d] as f64);
+            -0.5 * ((e[d] as f64 - m).powi(2) / v.exp() + v)
+        };
+        (0..DIM).map(term).sum()
+    };
+    log_softmax((0..CODES).map(score).collect())
+}
+
+#[test]
+fn kl_and_samples_are_those_of_the_definition() {
+    let (e_q, other) = (random(1, ROWS * DIM), random(2, ROWS * DIM));
+    let logits: Vec<f32> = random(3, ROWS * CODES).iter().map(|v| 3.0 * v).collect();
+    let (mu, logvar) = (random(4, CODES * DIM), random(5, CODES * DIM));
+    for kind in ["uniform", "embedding", "direct"] {
+        let g = Graph::new();
+        let var = |name: &str, shape: &[usize]| g.input(name, shape, DType::F32);
+        let book = Codebook {
+            mu: var("mu", &[CODES, DIM]),
+            logvar: var("logvar", &[CODES, DIM]),
+        };
+        let how = Sampling {
+            tau: g.scalar_input("tau"),
+            noise_scale: g.scalar_input("noise_scale"),
+            relaxed: false,
+            stream: 2,
+        };
+        let prior = match kind {
+            "uniform" => Prior::Uniform,
+            "embedding" => Prior::Embedding(var("e_p", &[ROWS, DIM])),
+            _ => Prior::Direct(var("logits", &[ROWS, CODES])),
+        };
+        let sampled = book.sample(var("e_q", &[ROWS, DIM]), prior, how);
+        let drawn = book.sample_prior(prior, ROWS, how);
+        let outputs = [
+            ("kl", sampled.kl),
+            ("z", sampled.z),
+            ("index", sampled.index),
+            ("drawn", drawn),
+        ];
+        let mut program = Program::new(compile(&g, &Layout::default(), &outputs).unwrap());
+        let mut counts = [0.0; CODES];
+        let seeds = 400;
+        let log_p = |row: usize| match kind {
+            "uniform" => vec![-(CODES as f64).ln(); CODES],
+            "embedding" => responsibilities(&other[row * DIM..][..DIM], &mu, &logvar),
+            _ => log_softmax(
+                logits[row * CODES..][..CODES]
+                    .iter()
+                    .map(|&v| v as f64)
+                    .collect(),
+            ),
+        };
+        for seed in 0..seeds {
+            let words = counter(seed, 0);
+            let inputs = [
+                ("counter", Data::U32(&words)),
+                ("tau", Data::F32(&[0.5])),
+                ("noise_scale", Data::F32(&[1.0])),
+                ("e_q", Data::F32(&e_q)),
+                ("e_p", Data::F32(&other)),
+                ("logits", Data::F32(&logits)),
+                ("mu", Data::F32(&mu)),
+                ("logvar", Data::F32(&logvar)),
+            ];
+            program.run(&mut Store::default(), &inputs).unwrap();
+            let drawn = program.output("drawn");
+            for row in drawn.chunks(DIM) {
+                let code = mu.chunks(DIM).position(|mean| mean == row);
+                counts[code.expect("a sample is a code's mean")] +=
+                    1.0 / (seeds as f64 * ROWS as f64);
+            }
+        }
+        let kl = program.output("kl");
+        let index = program.output_u32("index");
+        for row in 0..ROWS {
+            let log_q = responsibilities(&e_q[row * DIM..][..DIM], &mu, &logvar);
+            let exact: f64 = log_q
+                .iter()
+                .zip(log_p(row))
+                .map(|(q, p)| q.exp() * (q - p))
+                .sum();
+            assert!(
+                (kl[row] as f64 - exact).abs() < 1e-5,
+                "{kind}: {} {exact}",
+                kl[row]
+            );
+            let mean = &mu[index[row] as usize * DIM..][..DIM];
+            let z = &program.output("z")[row * DIM..][..DIM];
+            let near = z.iter().zip(mean).all(|(a, b)| (a - b).abs() < 1e-5);
+            assert!(near, "{kind}: {z:?} {mean:?}");
+        }
+        // Over all rows, codes come as often as the prior says: 16,000 draws, five standard deviations.
+        for (code, &seen) in counts.iter().enumerate() {
+            let expected = (0..ROWS).map(|row| log_p(row)[code].exp()).sum::<f64>() / ROWS as f64;
+            assert!(
+                (seen - expected).abs() < 0.02,
+                "{kind}: code {code}: {seen}, {expected}"
+            );
+        }
+    }
+}
