@@ -218,23 +218,25 @@ pub fn eval(args: &args::Eval) -> Result<()> {
 fn layer_table(config: &Config, record: &EvalRecord) {
     let sides = config.model.sides();
     let row = |layer: usize| {
-        let usage = &record.usage[layer];
-        vec![
+        let mut cells = vec![
             format!("{}", layer + 1),
             format!("{0}x{0}", sides[layer]),
             format!("{:.5}", record.kl[layer].max(0.0)),
-            format!("{:.1}", usage.perplexity),
-            format!("{} of {}", usage.used, usage.used + usage.dead),
-        ]
+        ];
+        if let Some(usage) = record.usage.get(layer) {
+            cells.push(format!("{:.1}", usage.perplexity));
+            cells.push(format!("{} of {}", usage.used, usage.used + usage.dead));
+        }
+        cells
     };
-    let rows: Vec<Vec<String>> = (0..record.kl.len().min(record.usage.len()).min(sides.len()))
+    let rows: Vec<Vec<String>> = (0..record.kl.len().min(sides.len()))
         .rev()
         .map(row)
         .collect();
-    table(
-        &["layer", "map", "KL bits/dim", "perplexity", "codes used"],
-        &rows,
-    );
+    let titles = ["layer", "map", "KL bits/dim", "perplexity", "codes used"];
+    // Gaussians have no codes to use.
+    let shown = if record.usage.is_empty() { 3 } else { 5 };
+    table(&titles[..shown], &rows);
 }
 
 pub fn sample(args: &args::Sample) -> Result<()> {

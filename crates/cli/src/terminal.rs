@@ -110,14 +110,20 @@ impl Watch for Follow {
             .iter()
             .map(|u| format!("{:.0}", u.perplexity))
             .collect();
+        let codes = match record.usage.is_empty() {
+            true => String::new(),
+            false => format!(
+                ", perplexity {} (bottom to top), {dead} dead codes",
+                perplexity.join(" ")
+            ),
+        };
         self.say(format!(
-            "{} step {}: {:.4} bits/dim ({:.4} reconstruction + {:.4} KL), perplexity {} (bottom to top), {dead} dead codes",
+            "{} step {}: {:.4} bits/dim ({:.4} reconstruction + {:.4} KL){codes}",
             self.label,
             record.step,
             record.bits_per_dim,
             record.reconstruction,
             record.kl.iter().sum::<f64>(),
-            perplexity.join(" "),
         ));
     }
 

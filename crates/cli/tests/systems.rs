@@ -4,7 +4,7 @@ mod common;
 use common::{Scratch, png_size};
 
 /// Name and the settings that make the tiny preset that system.
-const SYSTEMS: [(&str, &[&str]); 5] = [
+const SYSTEMS: [(&str, &[&str]); 7] = [
     (
         "rvq",
         &["model.sigma=one", "model.top=uniform", "model.maps=[4]"],
@@ -13,6 +13,15 @@ const SYSTEMS: [(&str, &[&str]); 5] = [
     ("embed, one", &["model.sigma=one"]),
     ("direct, learnt", &["model.prior=direct"]),
     ("direct, one", &["model.prior=direct", "model.sigma=one"]),
+    ("spatial", &["model.latent=gaussian"]),
+    (
+        "spatial, one layer",
+        &[
+            "model.latent=gaussian",
+            "model.maps=[4]",
+            "model.top=uniform",
+        ],
+    ),
 ];
 
 #[test]

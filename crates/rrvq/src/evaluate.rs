@@ -3,6 +3,7 @@
 //! On a GPU the images are put on the device once, and the batches of an evaluation follow each other there; what
 //! comes back is a number for each image and layer and a count for each code.
 
+use crate::config::LatentKind;
 use crate::data::{Dataset, Split, bank};
 use crate::error::{Error, Result};
 use crate::model::hierarchy::nats_per_dim;
@@ -125,7 +126,10 @@ impl Sum {
             images: 0,
             log_likelihood: 0.0,
             kl: vec![0.0; config.layers()],
-            tally: (0..config.layers()).map(tally).collect(),
+            tally: match config.latent {
+                LatentKind::Code => (0..config.layers()).map(tally).collect(),
+                LatentKind::Gaussian => Vec::new(),
+            },
         }
     }
 

@@ -1,5 +1,6 @@
-//! Every kind of prior against its definition, summed over all codes in f64.
+//! Every kind of prior against its definition: summed over all codes, or integrated, in f64.
 
+use rrvq::latent::gaussian::Gaussian;
 use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::device::cpu::Program;
@@ -125,5 +126,73 @@ fn kl_and_samples_are_those_of_the_definition() {
                 "{kind}: code {code}: {seen}, {expected}"
             );
         }
+    }
+}
+
+#[test]
+fn a_gaussian_s_kl_is_the_integral_and_its_sample_has_its_moments() {
+    let g = Graph::new();
+    let var = |name: &str| g.input(name, &[ROWS, 2 * DIM], DType::F32);
+    let (q, p) = (Gaussian::from_rows(var("q")), Gaussian::from_rows(var("p")));
+    let drawn = q.draw(p, g.scalar_input("noise_scale"), 4);
+    let outputs = [
+        ("kl", drawn.kl),
+        ("z", drawn.z),
+        ("weight", drawn.log_weight),
+    ];
+    let mut program = Program::new(compile(&g, &Layout::default(), &outputs).unwrap());
+    let (q, p) = (random(6, ROWS * 2 * DIM), random(7, ROWS * 2 * DIM));
+    let (mut sums, mut squares, mut weights) = (
+        vec![0.0; ROWS * DIM],
+        vec![0.0; ROWS * DIM],
+        vec![0.0; ROWS],
+    );
+    let seeds = 2000;
+    for seed in 0..seeds {
+        let words = counter(seed, 0);
+        let inputs = [
+            ("counter", Data::U32(&words)),
+            ("noise_scale", Data::F32(&[1.0])),
+            ("q", Data::F32(&q)),
+            ("p", Data::F32(&p)),
+        ];
+        program.run(&mut Store::default(), &inputs).unwrap();
+        for (i, &z) in program.output("z").iter().enumerate() {
+            sums[i] += z as f64 / seeds as f64;
+            squares[i] += (z as f64).powi(2) / seeds as f64;
+        }
+        for (sum, &w) in weights.iter_mut().zip(program.output("weight")) {
+            *sum += w as f64 / seeds as f64;
+        }
+    }
+    let kl = program.output("kl");
+    let at = |rows: &[f32], row: usize, d: usize| {
+        let mean = rows[row * 2 * DIM + d] as f64;
+        (mean, (rows[row * 2 * DIM + DIM + d] as f64).exp())
+    };
+    let log = |x: f64, (mean, variance): (f64, f64)| {
+        -0.5 * ((x - mean).powi(2) / variance + (2.0 * std::f64::consts::PI * variance).ln())
+    };
+    for row in 0..ROWS {
+        let mut exact = 0.0;
+        for d in 0..DIM {
+            let (of_q, of_p) = (at(&q, row, d), at(&p, row, d));
+            let step = 1e-3 * of_q.1.sqrt();
+            exact += (-12_000..12_000)
+                .map(|i| of_q.0 + i as f64 * step)
+                .map(|x| log(x, of_q).exp() * (log(x, of_q) - log(x, of_p)) * step)
+                .sum::<f64>();
+            let (i, deviation) = (row * DIM + d, of_q.1.sqrt());
+            assert!((sums[i] - of_q.0).abs() < 0.12 * deviation, "mean of {i}");
+            let variance = squares[i] - sums[i] * sums[i];
+            assert!((variance / of_q.1 - 1.0).abs() < 0.2, "variance of {i}");
+        }
+        assert!((kl[row] as f64 - exact).abs() < 1e-4, "{} {exact}", kl[row]);
+        // The log weight is −KL on average.
+        assert!(
+            (weights[row] + exact).abs() < 0.3,
+            "{} {exact}",
+            weights[row]
+        );
     }
 }

@@ -38,7 +38,7 @@ section! {
     }
 }
 
-const PRESETS: [(&str, &str); 9] = [
+const PRESETS: [(&str, &str); 11] = [
     (
         "tiny-swatches",
         include_str!("../../presets/tiny-swatches.toml"),
@@ -74,6 +74,14 @@ const PRESETS: [(&str, &str); 9] = [
     (
         "ablate-embed-learnt-cifar10",
         include_str!("../../presets/ablate-embed-learnt-cifar10.toml"),
+    ),
+    (
+        "spatial1-cifar10",
+        include_str!("../../presets/spatial1-cifar10.toml"),
+    ),
+    (
+        "spatial32-cifar10",
+        include_str!("../../presets/spatial32-cifar10.toml"),
     ),
 ];
 

@@ -17,6 +17,8 @@ section! {
         image_channels: usize = 3,
         /// Channels of the backbone.
         channels: usize = 64,
+        /// What a latent is: a "code" of a codebook, or a "gaussian" of `embed` dimensions (the Spatial-VAE).
+        latent: LatentKind = LatentKind::Code,
         /// Dimensions of an embedding and of a code's mean.
         embed: usize = 32,
         /// Codes in a codebook: one number for all layers, or a list with one for each layer, bottom first.
@@ -147,6 +149,16 @@ choice! {
         Learnt = "learnt",
         /// All codes alike.
         Uniform = "uniform",
+    }
+}
+
+choice! {
+    /// What a latent is.
+    pub enum LatentKind {
+        /// A code of a codebook.
+        Code = "code",
+        /// A diagonal Gaussian.
+        Gaussian = "gaussian",
     }
 }
 

@@ -1,3 +1,4 @@
-//! Latents: how an embedding becomes a distribution over codes, a sample and a KL. One file a kind.
+//! Latents: how features become a distribution, a sample and a KL. One file a kind.
 
+pub mod gaussian;
 pub mod responsibility;

@@ -54,6 +54,19 @@ impl<'g> Pen<'g> {
         self.normalised(name, &shape, [1, 1, 1, out], 1.0, apply)
     }
 
+    /// A convolution of stride 1 or one that doubles the sides, whose outputs start with a standard deviation of `gain`.
+    pub fn gained(&self, name: &str, x: Var<'g>, out: usize, grows: bool, gain: f32) -> Var<'g> {
+        let plain = |x: Var<'g>| {
+            let shape = [3, 3, x.dim(3), out];
+            self.normalised(name, &shape, [1, 1, 1, out], gain, |w| x.conv(w, 1))
+        };
+        match (grows, self.config.grow) {
+            (false, _) => plain(x),
+            (true, Grow::Nearest) => plain(x.upsample(2)),
+            (true, Grow::Transposed) => self.transposed(name, x, out, gain),
+        }
+    }
+
     /// The convolution that makes the picture. Bytes span [−0.5, 0.5]: its outputs start with a standard
     /// deviation of 0.1, so that the first pictures are near grey, well inside.
     pub fn picture_conv(&self, name: &str, x: Var<'g>, out: usize) -> Var<'g> {
@@ -68,9 +81,13 @@ impl<'g> Pen<'g> {
 
     /// The same as a transposed convolution of stride 2: the map doubles its sides.
     pub fn conv_transposed(&self, name: &str, x: Var<'g>, out: usize) -> Var<'g> {
+        self.transposed(name, x, out, 1.0)
+    }
+
+    fn transposed(&self, name: &str, x: Var<'g>, out: usize, gain: f32) -> Var<'g> {
         let shape = [3, 3, out, x.dim(3)];
         let (h, w) = (2 * x.dim(1), 2 * x.dim(2));
-        self.normalised(name, &shape, [1, 1, out, 1], 1.0, |k| {
+        self.normalised(name, &shape, [1, 1, out, 1], gain, |k| {
             x.conv_transposed(k, 2, h, w)
         })
     }

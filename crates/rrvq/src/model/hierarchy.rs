@@ -4,8 +4,9 @@
 //! comes from ([`Posterior`]): q in inference, p in generation.
 
 use super::backbone::{Pen, Resize};
-use crate::config::{ModelConfig, PriorKind, Sample, Top};
-use crate::latent::responsibility::{Codebook, Prior, Sampling, Weighed};
+use crate::config::{LatentKind, ModelConfig, PriorKind, Sample, Top};
+use crate::latent::gaussian::Gaussian;
+use crate::latent::responsibility::{Codebook, Prior, Sampling};
 use crate::likelihood::logistic::Pixels;
 use rrvq_tensor::op::Sampled;
 use rrvq_tensor::{DType, Graph, Init, Var};
@@ -23,7 +24,7 @@ pub struct Elbo<'g> {
     pub log_likelihood: Var<'g>,
     /// KL of each layer and image in nats, [n, 1] each.
     pub kl: Vec<Var<'g>>,
-    /// The sampled codes of each layer, [n · M, 1].
+    /// The sampled codes of each layer, [n · M, 1]; none where latents are Gaussians.
     pub codes: Vec<Var<'g>>,
     /// Mean of each pixel, in bytes: 0 … 255, [n, h, w, channels].
     pub picture: Var<'g>,
@@ -41,10 +42,44 @@ struct Posterior<'a, 'g> {
     weigh: bool,
 }
 
+/// Where in the down pass a latent is drawn.
+struct Spot<'a, 'g> {
+    layer: usize,
+    name: &'a str,
+    /// Features from above.
+    d: Var<'g>,
+    /// Features of the up pass; without them, samples come from the prior.
+    up: Option<Var<'g>>,
+    grows: bool,
+    /// The top layer's prior is fixed.
+    uniform: bool,
+    how: Sampling<'g>,
+}
+
+/// What a layer's sample is to the rest of the model.
+#[derive(Clone, Copy)]
+struct Latent<'g> {
+    /// [rows, d_e].
+    z: Var<'g>,
+    /// Nats of each row, [rows, 1].
+    kl: Var<'g>,
+    code: Option<Var<'g>>,
+}
+
+impl<'g> From<Sampled<'g>> for Latent<'g> {
+    fn from(sampled: Sampled<'g>) -> Self {
+        Latent {
+            z: sampled.z,
+            kl: sampled.kl,
+            code: Some(sampled.index),
+        }
+    }
+}
+
 /// What the down pass gives.
 struct Down<'g> {
     features: Var<'g>,
-    latents: Vec<Sampled<'g>>,
+    latents: Vec<Latent<'g>>,
     /// log p − log q of each layer's samples, where asked for.
     weights: Vec<Var<'g>>,
 }
@@ -105,7 +140,7 @@ impl<'g> Hierarchy<'g> {
         Elbo {
             log_likelihood,
             kl: down.latents.iter().map(|l| per_image(l.kl)).collect(),
-            codes: down.latents.iter().map(|l| l.index).collect(),
+            codes: down.latents.iter().filter_map(|l| l.code).collect(),
             picture: to_bytes(pixels.mean),
             log_weight,
         }
@@ -156,48 +191,30 @@ impl<'g> Hierarchy<'g> {
         for layer in (0..layers).rev() {
             let name = format!("layer.{}", layer + 1);
             let side = self.sides[layer];
-            let rows = |map: Var<'g>| map.reshape(&[n * side * side, embed]);
             let grows = layer + 1 < layers && side > self.sides[layer + 1];
-            let uniform = layer + 1 == layers && pen.config.top == Top::Uniform;
-            let codes = pen.config.codes.at(layer);
-            let book = Codebook::draw(pen, &format!("{name}.codes"), codes);
-            let how = Sampling {
-                tau,
-                noise_scale,
-                relaxed: posterior.relaxed,
-                stream: layer as u32,
+            let spot = Spot {
+                layer,
+                name: &name,
+                d,
+                up: posterior.up.map(|up| up[layer]),
+                grows,
+                uniform: layer + 1 == layers && pen.config.top == Top::Uniform,
+                how: Sampling {
+                    tau,
+                    noise_scale,
+                    relaxed: posterior.relaxed,
+                    stream: layer as u32,
+                },
             };
-
-            let pstrap = |out: usize| {
-                let map = pen.strap(&format!("{name}.pstrap"), d, out, grows);
-                map.reshape(&[n * side * side, out])
+            let (latent, weight) = match pen.config.latent {
+                LatentKind::Code => self.code(&spot, posterior.weigh),
+                LatentKind::Gaussian => self.gaussian(&spot, posterior.weigh),
             };
-            let prior = match pen.config.prior {
-                _ if uniform => Prior::Uniform,
-                PriorKind::Embedding => Prior::Embedding(pstrap(embed)),
-                PriorKind::Direct => Prior::Direct(pstrap(codes)),
-            };
-            let z = match posterior.up {
-                Some(up) => {
-                    let e_q = pen.qladder(&format!("{name}.qladder"), up[layer])
-                        + pen.strap(&format!("{name}.qstrap"), d, embed, grows);
-                    let latent = match posterior.weigh {
-                        false => book.sample(rows(e_q), prior, how),
-                        true => {
-                            let Weighed {
-                                sampled,
-                                log_q,
-                                log_p,
-                            } = book.sample_slowly(rows(e_q), prior, how);
-                            weights.push(log_p - log_q);
-                            sampled
-                        }
-                    };
-                    latents.push(latent);
-                    latent.z
-                }
-                None => book.sample_prior(prior, n * side * side, how),
-            };
+            weights.extend(weight);
+            if posterior.up.is_some() {
+                latents.push(latent);
+            }
+            let z = latent.z;
             let resize = if grows { Resize::Up } else { Resize::Same };
             let identity = pen.blocks(&format!("dec.{}", layer + 2), d, pen.config.blocks, resize);
             d = identity
@@ -214,6 +231,76 @@ impl<'g> Hierarchy<'g> {
         }
     }
 
+    /// A strap's or ladder's map as rows of `out` values.
+    fn rows(&self, spot: &Spot<'_, 'g>, map: Var<'g>, out: usize) -> Var<'g> {
+        let side = self.sides[spot.layer];
+        map.reshape(&[self.batch * side * side, out])
+    }
+
+    fn pstrap(&self, spot: &Spot<'_, 'g>, out: usize) -> Var<'g> {
+        let name = format!("{}.pstrap", spot.name);
+        self.rows(spot, self.pen.strap(&name, spot.d, out, spot.grows), out)
+    }
+
+    /// qladder + qstrap, where there is something to infer from.
+    fn posterior(&self, spot: &Spot<'_, 'g>, out: usize) -> Option<Var<'g>> {
+        let (pen, name) = (&self.pen, spot.name);
+        let e_q = pen.qladder(&format!("{name}.qladder"), spot.up?, out)
+            + pen.strap(&format!("{name}.qstrap"), spot.d, out, spot.grows);
+        Some(self.rows(spot, e_q, out))
+    }
+
+    /// A layer of codes, and log p − log q of its samples where asked for.
+    fn code(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
+        let (pen, embed) = (&self.pen, self.pen.config.embed);
+        let codes = pen.config.codes.at(spot.layer);
+        let book = Codebook::draw(pen, &format!("{}.codes", spot.name), codes);
+        let prior = match pen.config.prior {
+            _ if spot.uniform => Prior::Uniform,
+            PriorKind::Embedding => Prior::Embedding(self.pstrap(spot, embed)),
+            PriorKind::Direct => Prior::Direct(self.pstrap(spot, codes)),
+        };
+        match self.posterior(spot, embed) {
+            Some(e_q) if weigh => {
+                let w = book.sample_slowly(e_q, prior, spot.how);
+                (w.sampled.into(), Some(w.log_p - w.log_q))
+            }
+            Some(e_q) => (book.sample(e_q, prior, spot.how).into(), None),
+            None => {
+                let side = self.sides[spot.layer];
+                let z = book.sample_prior(prior, self.batch * side * side, spot.how);
+                (generated(z), None)
+            }
+        }
+    }
+
+    /// A layer of Gaussians, likewise.
+    fn gaussian(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
+        let (embed, side) = (self.pen.config.embed, self.sides[spot.layer]);
+        let (out, rows) = (2 * embed, self.batch * side * side);
+        let Sampling {
+            noise_scale,
+            stream,
+            ..
+        } = spot.how;
+        let prior = match spot.uniform {
+            true => Gaussian::standard(self.pen.graph, rows, embed),
+            false => Gaussian::from_rows(self.pstrap(spot, out)),
+        };
+        match self.posterior(spot, out) {
+            Some(rows) => {
+                let drawn = Gaussian::from_rows(rows).draw(prior, noise_scale, stream);
+                let latent = Latent {
+                    z: drawn.z,
+                    kl: drawn.kl,
+                    code: None,
+                };
+                (latent, weigh.then_some(drawn.log_weight))
+            }
+            None => (generated(prior.sample(noise_scale, stream)), None),
+        }
+    }
+
     /// dec_1: a transposed convolution in its sub-pixel form, then the likelihood.
     fn decode(&self, d: Var<'g>) -> Pixels<'g> {
         let (pen, config) = (&self.pen, self.pen.config);
@@ -222,6 +309,12 @@ impl<'g> Hierarchy<'g> {
         let raw = pen.picture_conv("dec.1", d.elu(), channels);
         Pixels::draw(pen, raw.depth_to_space(factor))
     }
+}
+
+/// A sample of the prior, which has no divergence from it.
+fn generated<'g>(z: Var<'g>) -> Latent<'g> {
+    let kl = z.graph().full(0.0, &[z.dim(0), 1]);
+    Latent { z, kl, code: None }
 }
 
 /// Means as bytes.

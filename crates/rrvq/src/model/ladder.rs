@@ -3,22 +3,28 @@
 //! Each is one convolution; `ladder_blocks` residual blocks may stand on its backbone side.
 
 use super::backbone::{Pen, Resize};
+use crate::config::LatentKind;
 use rrvq_tensor::Var;
 
 impl<'g> Pen<'g> {
     /// qladder: up-pass features to an embedding.
-    pub fn qladder(&self, name: &str, up: Var<'g>) -> Var<'g> {
+    pub fn qladder(&self, name: &str, up: Var<'g>, out: usize) -> Var<'g> {
         let x = self.ladder_blocks(name, up);
-        self.conv(name, x, self.config.embed, 3, 1)
+        self.gained(name, x, out, false, self.first_gain())
+    }
+
+    /// Gaussians start near the standard one: with outputs of variance 1 their first KL is enormous.
+    fn first_gain(&self) -> f32 {
+        match self.config.latent {
+            LatentKind::Code => 1.0,
+            LatentKind::Gaussian => 0.1,
+        }
     }
 
     /// qstrap and pstrap: down-pass features to an embedding (or to logits of codes), growing where the map grows.
     pub fn strap(&self, name: &str, down: Var<'g>, out: usize, grows: bool) -> Var<'g> {
         let x = self.ladder_blocks(name, down);
-        match grows {
-            true => self.grow(name, x, out),
-            false => self.conv(name, x, out, 3, 1),
-        }
+        self.gained(name, x, out, grows, self.first_gain())
     }
 
     /// pladder: code means to down-pass features.

@@ -79,7 +79,8 @@ pub struct Scorer {
     program: Program,
     pub batch: usize,
     image_len: usize,
-    /// Codes of each layer, bottom first.
+    layers: usize,
+    /// Codes of each layer, bottom first; none where latents are Gaussians.
     codes: Vec<usize>,
 }
 
@@ -89,7 +90,7 @@ pub struct Scores {
     pub log_likelihood: Vec<f32>,
     /// Nats of each image, for each layer, bottom first.
     pub kl: Vec<Vec<f32>>,
-    /// How often each code of each layer was drawn.
+    /// How often each code of each layer was drawn; empty where there are no codes.
     pub tally: Vec<Vec<u64>>,
 }
 
@@ -99,7 +100,7 @@ impl Scorer {
     pub fn new(device: &Device, model: &Model, batch: usize) -> Result<Self> {
         let graph = Graph::new();
         let elbo = Hierarchy::new(&graph, &model.config, batch).hard_elbo();
-        let codes: Vec<usize> = (0..elbo.kl.len())
+        let codes: Vec<usize> = (0..elbo.codes.len())
             .map(|layer| model.config.codes.at(layer))
             .collect();
         // Zero for the images that only fill a last batch up.
@@ -110,16 +111,16 @@ impl Scorer {
             let counted = counted.broadcast(&[batch, each]);
             tallies.push(drawn.scatter_add(counted.reshape(&[batch * each, 1]), codes));
         }
-        let values = [
-            elbo.log_likelihood,
-            graph.concat(&elbo.kl, 0),
-            graph.concat(&tallies, 0),
-        ];
+        let mut values = vec![elbo.log_likelihood, graph.concat(&elbo.kl, 0)];
+        if !tallies.is_empty() {
+            values.push(graph.concat(&tallies, 0));
+        }
         let outputs: Vec<(&str, Var<'_>)> = SCORES.into_iter().zip(values).collect();
         Ok(Scorer {
             program: Program::new(device, &graph, &model.layout, &outputs)?,
             batch,
             image_len: model.image_len(),
+            layers: elbo.kl.len(),
             codes,
         })
     }
@@ -143,7 +144,7 @@ impl Scorer {
         inputs.push(("images", Data::U8(&padded)));
         self.program.run(store, &inputs)?;
         let mut values = Vec::new();
-        for name in SCORES {
+        for name in &SCORES[..2 + !self.codes.is_empty() as usize] {
             values.extend_from_slice(&self.program.output(name)?);
         }
         Ok(self.scores(&values, count))
@@ -193,7 +194,7 @@ impl Scorer {
     /// All outputs one after another, for the first `count` images.
     fn scores(&self, values: &[f32], count: usize) -> Scores {
         let (log_likelihood, rest) = values.split_at(self.batch);
-        let (kl, mut tally) = rest.split_at(self.batch * self.codes.len());
+        let (kl, mut tally) = rest.split_at(self.batch * self.layers);
         let take = |codes: &usize| {
             let (here, rest) = tally.split_at(*codes);
             tally = rest;

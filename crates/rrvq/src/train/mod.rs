@@ -377,8 +377,10 @@ impl<'a> Trainer<'a> {
                 ("eval/bits_per_dim".to_string(), record.bits_per_dim),
                 ("eval/reconstruction".into(), record.reconstruction),
             ];
-            for (layer, (kl, usage)) in record.kl.iter().zip(&record.usage).enumerate() {
+            for (layer, kl) in record.kl.iter().enumerate() {
                 scalars.push((format!("eval_kl/layer{:02}", layer + 1), *kl));
+            }
+            for (layer, usage) in record.usage.iter().enumerate() {
                 scalars.push((
                     format!("eval_perplexity/layer{:02}", layer + 1),
                     usage.perplexity,
