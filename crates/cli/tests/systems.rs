@@ -4,7 +4,7 @@ mod common;
 use common::{Scratch, png_size};
 
 /// Name and the settings that make the tiny preset that system.
-const SYSTEMS: [(&str, &[&str]); 7] = [
+const SYSTEMS: [(&str, &[&str]); 8] = [
     (
         "rvq",
         &["model.sigma=one", "model.top=uniform", "model.maps=[4]"],
@@ -13,6 +13,14 @@ const SYSTEMS: [(&str, &[&str]); 7] = [
     ("embed, one", &["model.sigma=one"]),
     ("direct, learnt", &["model.prior=direct"]),
     ("direct, one", &["model.prior=direct", "model.sigma=one"]),
+    (
+        "vq",
+        &[
+            "model.latent=nearest",
+            "model.maps=[4]",
+            "model.top=uniform",
+        ],
+    ),
     ("spatial", &["model.latent=gaussian"]),
     (
         "spatial, one layer",

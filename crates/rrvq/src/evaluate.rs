@@ -127,8 +127,8 @@ impl Sum {
             log_likelihood: 0.0,
             kl: vec![0.0; config.layers()],
             tally: match config.latent {
-                LatentKind::Code => (0..config.layers()).map(tally).collect(),
                 LatentKind::Gaussian => Vec::new(),
+                LatentKind::Code | LatentKind::Nearest => (0..config.layers()).map(tally).collect(),
             },
         }
     }

@@ -1,11 +1,12 @@
 //! Every kind of prior against its definition: summed over all codes, or integrated, in f64.
 
 use rrvq::latent::gaussian::Gaussian;
+use rrvq::latent::nearest::Nearest;
 use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::rng::philox4x32_10;
-use rrvq_tensor::{DType, Data, Graph, Layout, Store, compile};
+use rrvq_tensor::{DType, Data, Graph, Layout, Store, compile, grad};
 
 const ROWS: usize = 40;
 const CODES: usize = 7;
@@ -195,4 +196,59 @@ fn a_gaussian_s_kl_is_the_integral_and_its_sample_has_its_moments() {
             weights[row]
         );
     }
+}
+
+#[test]
+fn the_nearest_code_is_the_nearest_and_gradients_go_straight_through() {
+    let g = Graph::new();
+    let var = |name: &str, shape: &[usize]| g.input(name, shape, DType::F32);
+    let (e, mu) = (var("e", &[ROWS, DIM]), var("mu", &[CODES, DIM]));
+    let found = Nearest { mu }.quantise(e, 0.25);
+    let weight = var("weight", &[ROWS, DIM]);
+    let through = grad((found.sampled.z * weight).sum(), &[e, mu]);
+    let losses = grad(found.penalty.sum(), &[e, mu]);
+    let outputs = [
+        ("index", found.sampled.index),
+        ("z", found.sampled.z),
+        ("kl", found.sampled.kl),
+        ("penalty", found.penalty),
+        ("e through", through[0]),
+        ("mu through", through[1]),
+        ("e loss", losses[0]),
+        ("mu loss", losses[1]),
+    ];
+    let mut program = Program::new(compile(&g, &Layout::default(), &outputs).unwrap());
+    let (e, mu, weight) = (
+        random(8, ROWS * DIM),
+        random(9, CODES * DIM),
+        random(10, ROWS * DIM),
+    );
+    let inputs = [
+        ("e", Data::F32(&e)),
+        ("mu", Data::F32(&mu)),
+        ("weight", Data::F32(&weight)),
+    ];
+    program.run(&mut Store::default(), &inputs).unwrap();
+    let mut pulled = vec![0.0f32; CODES * DIM];
+    for row in 0..ROWS {
+        let e = &e[row * DIM..][..DIM];
+        let distance =
+            |k: usize| -> f32 { (0..DIM).map(|d| (e[d] - mu[k * DIM + d]).powi(2)).sum() };
+        let nearest = (0..CODES)
+            .min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
+            .unwrap();
+        assert_eq!(program.output_u32("index")[row] as usize, nearest);
+        assert!((program.output("penalty")[row] - 1.25 * distance(nearest)).abs() < 1e-5);
+        assert!((program.output("kl")[row] - (CODES as f32).ln()).abs() < 1e-6);
+        for d in 0..DIM {
+            let (i, code) = (row * DIM + d, mu[nearest * DIM + d]);
+            assert!((program.output("z")[i] - code).abs() < 1e-6);
+            assert_eq!(program.output("e through")[i], weight[i]);
+            assert!((program.output("e loss")[i] - 0.5 * (e[d] - code)).abs() < 1e-5);
+            pulled[nearest * DIM + d] += 2.0 * (code - e[d]);
+        }
+    }
+    assert!(program.output("mu through").iter().all(|&v| v == 0.0));
+    let near = program.output("mu loss").iter().zip(&pulled);
+    assert!(near.into_iter().all(|(a, b)| (a - b).abs() < 1e-4));
 }

@@ -38,7 +38,7 @@ section! {
     }
 }
 
-const PRESETS: [(&str, &str); 11] = [
+const PRESETS: [(&str, &str); 14] = [
     (
         "tiny-swatches",
         include_str!("../../presets/tiny-swatches.toml"),
@@ -83,6 +83,12 @@ const PRESETS: [(&str, &str); 11] = [
         "spatial32-cifar10",
         include_str!("../../presets/spatial32-cifar10.toml"),
     ),
+    ("l5-cifar10", include_str!("../../presets/l5-cifar10.toml")),
+    (
+        "rvq-cifar10",
+        include_str!("../../presets/rvq-cifar10.toml"),
+    ),
+    ("vq-cifar10", include_str!("../../presets/vq-cifar10.toml")),
 ];
 
 /// The presets: name, and one line on what it is for.

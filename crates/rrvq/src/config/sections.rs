@@ -17,7 +17,7 @@ section! {
         image_channels: usize = 3,
         /// Channels of the backbone.
         channels: usize = 64,
-        /// What a latent is: a "code" of a codebook, or a "gaussian" of `embed` dimensions (the Spatial-VAE).
+        /// What a latent is: a "code" by responsibilities, the "nearest" code (VQ-VAE), or a "gaussian" (Spatial-VAE).
         latent: LatentKind = LatentKind::Code,
         /// Dimensions of an embedding and of a code's mean.
         embed: usize = 32,
@@ -49,6 +49,8 @@ section! {
         border: Border = Border::Zero,
         /// Standard deviation of the codes' means at the start.
         code_scale: f64 = 0.3,
+        /// Weight of the commitment loss, for the nearest code.
+        commitment: f64 = 0.25,
     }
 }
 
@@ -155,8 +157,10 @@ choice! {
 choice! {
     /// What a latent is.
     pub enum LatentKind {
-        /// A code of a codebook.
+        /// A code of a codebook, by its responsibility.
         Code = "code",
+        /// The nearest code.
+        Nearest = "nearest",
         /// A diagonal Gaussian.
         Gaussian = "gaussian",
     }

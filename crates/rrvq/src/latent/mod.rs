@@ -1,4 +1,5 @@
 //! Latents: how features become a distribution, a sample and a KL. One file a kind.
 
 pub mod gaussian;
+pub mod nearest;
 pub mod responsibility;

@@ -6,6 +6,7 @@
 use super::backbone::{Pen, Resize};
 use crate::config::{LatentKind, ModelConfig, PriorKind, Sample, Top};
 use crate::latent::gaussian::Gaussian;
+use crate::latent::nearest::Nearest;
 use crate::latent::responsibility::{Codebook, Prior, Sampling};
 use crate::likelihood::logistic::Pixels;
 use rrvq_tensor::op::Sampled;
@@ -26,6 +27,8 @@ pub struct Elbo<'g> {
     pub kl: Vec<Var<'g>>,
     /// The sampled codes of each layer, [n · M, 1]; none where latents are Gaussians.
     pub codes: Vec<Var<'g>>,
+    /// What training adds to the ELBO, in nats an image, [n, 1]: the losses of nearest codes.
+    pub penalty: Option<Var<'g>>,
     /// Mean of each pixel, in bytes: 0 … 255, [n, h, w, channels].
     pub picture: Var<'g>,
     /// log p(x, z) − log q(z | x) of the sample, [n, 1]; only where it was asked for.
@@ -64,6 +67,8 @@ struct Latent<'g> {
     /// Nats of each row, [rows, 1].
     kl: Var<'g>,
     code: Option<Var<'g>>,
+    /// Nats of each row that training adds, [rows, 1].
+    penalty: Option<Var<'g>>,
 }
 
 impl<'g> From<Sampled<'g>> for Latent<'g> {
@@ -72,6 +77,7 @@ impl<'g> From<Sampled<'g>> for Latent<'g> {
             z: sampled.z,
             kl: sampled.kl,
             code: Some(sampled.index),
+            penalty: None,
         }
     }
 }
@@ -141,6 +147,11 @@ impl<'g> Hierarchy<'g> {
             log_likelihood,
             kl: down.latents.iter().map(|l| per_image(l.kl)).collect(),
             codes: down.latents.iter().filter_map(|l| l.code).collect(),
+            penalty: down
+                .latents
+                .iter()
+                .filter_map(|l| l.penalty.map(per_image))
+                .reduce(|a, b| a + b),
             picture: to_bytes(pixels.mean),
             log_weight,
         }
@@ -208,6 +219,7 @@ impl<'g> Hierarchy<'g> {
             };
             let (latent, weight) = match pen.config.latent {
                 LatentKind::Code => self.code(&spot, posterior.weigh),
+                LatentKind::Nearest => self.nearest(&spot, posterior.weigh),
                 LatentKind::Gaussian => self.gaussian(&spot, posterior.weigh),
             };
             weights.extend(weight);
@@ -274,6 +286,37 @@ impl<'g> Hierarchy<'g> {
         }
     }
 
+    /// A layer of nearest codes, likewise.
+    fn nearest(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
+        let config = self.pen.config;
+        let codes = config.codes.at(spot.layer);
+        let book = Nearest::draw(&self.pen, &format!("{}.codes", spot.name), codes);
+        let side = self.sides[spot.layer];
+        match self.posterior(spot, config.embed) {
+            Some(e) => {
+                let found = book.quantise(e, config.commitment as f32);
+                let latent = Latent {
+                    penalty: Some(found.penalty),
+                    ..found.sampled.into()
+                };
+                // The posterior is certain: log p − log q is −ln K.
+                (latent, weigh.then(|| -latent.kl))
+            }
+            None => {
+                // All codes alike: any logits that are equal.
+                let alike = Codebook {
+                    mu: book.mu,
+                    logvar: book.mu,
+                };
+                let rows = self.batch * side * side;
+                (
+                    generated(alike.sample_prior(Prior::Uniform, rows, spot.how)),
+                    None,
+                )
+            }
+        }
+    }
+
     /// A layer of Gaussians, likewise.
     fn gaussian(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
         let (embed, side) = (self.pen.config.embed, self.sides[spot.layer]);
@@ -294,6 +337,7 @@ impl<'g> Hierarchy<'g> {
                     z: drawn.z,
                     kl: drawn.kl,
                     code: None,
+                    penalty: None,
                 };
                 (latent, weigh.then_some(drawn.log_weight))
             }
@@ -314,7 +358,12 @@ impl<'g> Hierarchy<'g> {
 /// A sample of the prior, which has no divergence from it.
 fn generated<'g>(z: Var<'g>) -> Latent<'g> {
     let kl = z.graph().full(0.0, &[z.dim(0), 1]);
-    Latent { z, kl, code: None }
+    Latent {
+        z,
+        kl,
+        code: None,
+        penalty: None,
+    }
 }
 
 /// Means as bytes.
@@ -346,6 +395,10 @@ impl<'g> Elbo<'g> {
                 };
         }
         let nats = kl_total * weight - self.log_likelihood.sum() * (1.0 / n);
+        let nats = match self.penalty {
+            Some(penalty) => nats + penalty.sum() * (1.0 / n),
+            None => nats,
+        };
         nats * (1.0 / nats_per_dim(config)) as f32
     }
 }

@@ -16,7 +16,7 @@ impl<'g> Pen<'g> {
     /// Gaussians start near the standard one: with outputs of variance 1 their first KL is enormous.
     fn first_gain(&self) -> f32 {
         match self.config.latent {
-            LatentKind::Code => 1.0,
+            LatentKind::Code | LatentKind::Nearest => 1.0,
             LatentKind::Gaussian => 0.1,
         }
     }
