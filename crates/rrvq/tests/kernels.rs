@@ -2,7 +2,7 @@
 //! NVRTC but no GPU.
 
 use rrvq::bench::StepBench;
-use rrvq::config::{Grow, Sample, Top};
+use rrvq::config::{Grow, LatentKind, PriorKind, Sample, Top};
 use rrvq::model::Hierarchy;
 use rrvq::programs::Model;
 use rrvq_tensor::compile::{Plan, Target, compile_for};
@@ -34,12 +34,13 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
     let norm = optimiser.draw(loss);
     let evaluation = Graph::new();
     let elbo = Hierarchy::new(&evaluation, &model.config, bench.batch).weighed_elbo();
-    let weight = elbo.log_weight.expect("asked for");
+    let mut judged = vec![("weight", elbo.log_weight.expect("asked for"))];
+    judged.extend(elbo.codes.first().map(|&codes| ("codes", codes)));
     let sampler = Graph::new();
     let picture = Hierarchy::new(&sampler, &model.config, bench.batch).generate();
     vec![
         compile(&step, &[("loss", loss), ("norm", norm)]),
-        compile(&evaluation, &[("weight", weight), ("codes", elbo.codes[0])]),
+        compile(&evaluation, &judged),
         compile(&sampler, &[("picture", picture)]),
     ]
 }
@@ -116,6 +117,17 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         },
         false,
     ));
+    for (latent, prior) in [
+        (LatentKind::Gaussian, PriorKind::Embedding),
+        (LatentKind::Nearest, PriorKind::Embedding),
+        (LatentKind::Code, PriorKind::Direct),
+    ] {
+        let change = |config: &mut rrvq::config::Config| {
+            config.model.latent = latent;
+            config.model.prior = prior;
+        };
+        all.extend(plans(&bench(4, 24, 16, 32, 4), change, true));
+    }
     let functions: Vec<_> = all
         .iter()
         .enumerate()
