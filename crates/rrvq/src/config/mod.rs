@@ -38,7 +38,7 @@ section! {
     }
 }
 
-const PRESETS: [(&str, &str); 5] = [
+const PRESETS: [(&str, &str); 6] = [
     (
         "tiny-swatches",
         include_str!("../../presets/tiny-swatches.toml"),
@@ -59,6 +59,7 @@ const PRESETS: [(&str, &str); 5] = [
         "l32-cifar10",
         include_str!("../../presets/l32-cifar10.toml"),
     ),
+    ("l5-svhn", include_str!("../../presets/l5-svhn.toml")),
 ];
 
 /// The presets: name, and one line on what it is for.
