@@ -23,9 +23,7 @@ fn records(scratch: &Scratch, run: &str, key: &str) -> Vec<Value> {
         let name = format!("{run}.jsonl");
         std::fs::write(std::path::Path::new(&folder).join(name), &log).unwrap();
     }
-    let lines = log
-        .lines()
-        .map(|l| serde_json::from_str::<Value>(l).unwrap());
+    let lines = log.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
     lines.filter(|r| r.get(key).is_some()).collect()
 }
 
@@ -62,23 +60,13 @@ fn bf16_ends_where_f32_ends() {
         let data = images();
         let set = ["train.eval_every=2000", "train.save_every=2000"];
         let mut args = vec!["train", "--preset", "l16-cifar10", "--data", &data];
-        args.extend([
-            "--device",
-            "cuda",
-            "--precision",
-            precision,
-            "--out",
-            precision,
-        ]);
+        args.extend(["--device", "cuda", "--precision", precision, "--out", precision]);
         args.extend(["--steps", "2000", "--set", set[0], "--set", set[1]]);
         let begin = Instant::now();
         scratch.run(&args).done();
         let last = records(&scratch, precision, "split").pop().unwrap();
         let bits = last["bits_per_dim"].as_f64().unwrap();
-        println!(
-            "{precision}: {bits:.4} test bits per dim after 2,000 steps, {:.0} s",
-            begin.elapsed().as_secs_f64()
-        );
+        println!("{precision}: {bits:.4} test bits per dim after 2,000 steps, {:.0} s", begin.elapsed().as_secs_f64());
         bits
     });
     assert!((bits[0] - bits[1]).abs() < APART, "{bits:?}");
@@ -89,33 +77,11 @@ fn bf16_ends_where_f32_ends() {
 fn five_minutes_keep_their_speed_and_their_memory() {
     let scratch = Scratch::new();
     let data = images();
-    let args = [
-        "train",
-        "--preset",
-        "l32-cifar10",
-        "--data",
-        &data,
-        "--device",
-        "cuda",
-        "--out",
-        "l32",
-        "--steps",
-        "1000000",
-    ];
-    let more = [
-        "train.schedule=constant",
-        "train.warmup=200",
-        "train.eval_every=1000",
-        "train.save_every=0",
-        "train.log_every=100",
-    ];
+    let args = ["train", "--preset", "l32-cifar10", "--data", &data, "--device", "cuda", "--out", "l32", "--steps", "1000000"];
+    let more = ["train.schedule=constant", "train.warmup=200", "train.eval_every=1000", "train.save_every=0", "train.log_every=100"];
     let more = more.iter().flat_map(|set| ["--set", set]);
     let mut command = scratch.command(&args.into_iter().chain(more).collect::<Vec<_>>());
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let begin = Instant::now();
     let mut resident: Vec<f64> = Vec::new();
     while begin.elapsed() < Duration::from_secs(LONG + 30) {
@@ -125,9 +91,7 @@ fn five_minutes_keep_their_speed_and_their_memory() {
         let line = status.lines().find(|l| l.starts_with("VmRSS")).unwrap();
         resident.push(line.split_whitespace().nth(1).unwrap().parse().unwrap());
     }
-    let asked = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
+    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(asked.unwrap().success());
     assert!(child.wait().unwrap().code().is_some(), "it saves and ends");
 
