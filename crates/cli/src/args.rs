@@ -34,6 +34,11 @@ pub enum Command {
     Info(Info),
     /// The configurations built into the program
     Presets(Presets),
+    /// Look at data sets
+    Data {
+        #[command(subcommand)]
+        what: Data,
+    },
     /// Measure speed
     Bench {
         #[command(subcommand)]
@@ -165,6 +170,27 @@ pub struct Presets {
     /// List every setting with its meaning and default
     #[arg(long, conflicts_with = "name")]
     pub keys: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Data {
+    /// Which data set is in a folder, how many images it has and what they look like
+    Info(DataInfo),
+}
+
+#[derive(Arguments)]
+pub struct DataInfo {
+    /// Folder of the data set, or CIFAR-10's tar.gz
+    pub dir: PathBuf,
+    /// Draw the first 64 training images (PNG)
+    #[arg(long, value_name = "FILE")]
+    pub sheet: Option<PathBuf>,
+    /// Side to which images in files of their own are resized
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=4096))]
+    pub size: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Arguments)]

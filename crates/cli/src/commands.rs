@@ -262,11 +262,11 @@ pub fn sample(args: &args::Sample) -> Result<()> {
 }
 
 /// About as many columns as rows, at most sixteen.
-fn columns(count: usize) -> usize {
+pub fn columns(count: usize) -> usize {
     ((count as f64).sqrt().ceil() as usize).clamp(1, 16)
 }
 
-fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -> Result<()> {
+pub fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -> Result<()> {
     let sheet = grid(shown, columns, 2, comfortable_scale(size))?;
     // A device or a pipe is written to: renaming a file over it would take it away from the machine.
     let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());

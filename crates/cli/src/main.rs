@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod commands;
+mod data;
 mod device;
 mod doctor;
 mod terminal;
@@ -22,6 +23,9 @@ fn main() {
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
         Command::Info(info) => commands::info(info),
         Command::Presets(presets) => commands::presets(presets),
+        Command::Data {
+            what: args::Data::Info(info),
+        } => data::info(info),
         Command::Bench { what } => bench::bench(what, begun),
         Command::Doctor(args) => doctor::doctor(args),
     });

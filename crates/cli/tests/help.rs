@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 12] = [
+const COMMANDS: [(&str, &[&str]); 14] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -60,6 +60,8 @@ const COMMANDS: [(&str, &[&str]); 12] = [
     ),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),
+    ("data", &["info"]),
+    ("data info", &["<DIR>", "--sheet", "--size", "--json"]),
     ("bench", &["step", "eval", "profile"]),
     (
         "bench step",

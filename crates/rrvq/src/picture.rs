@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::run::write_atomic;
 use image::imageops::FilterType;
 use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageReader};
+use std::fmt;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -19,6 +20,44 @@ pub struct Picture {
 }
 
 const GAP: u8 = 255;
+
+/// A square of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The largest one in the middle.
+    Centre,
+    /// The one of this side, so far from the left and from above.
+    At { left: u32, above: u32, side: u32 },
+}
+
+impl Part {
+    /// Left, above and side in an image of this size, if it is large enough.
+    fn of(self, width: u32, height: u32) -> Option<(u32, u32, u32)> {
+        match self {
+            Part::Centre => {
+                let side = width.min(height);
+                Some(((width - side) / 2, (height - side) / 2, side))
+            }
+            Part::At { left, above, side } => {
+                (left + side <= width && above + side <= height).then_some((left, above, side))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Centre => f.write_str("the central square"),
+            Part::At { left, above, side } => write!(
+                f,
+                "the square from ({left}, {above}) to ({}, {})",
+                left + side,
+                above + side
+            ),
+        }
+    }
+}
 
 impl Picture {
     /// A picture of `shape` (height, width, channels) from its samples.
@@ -62,6 +101,16 @@ impl Picture {
 
     /// The image in a PNG, JPEG or WebP file, cropped to its central square and resized to side `size`.
     pub fn load(path: impl AsRef<Path>, size: usize, channels: usize) -> Result<Picture> {
+        Picture::load_part(path, Part::Centre, size, channels)
+    }
+
+    /// The same with another square of the image.
+    pub fn load_part(
+        path: impl AsRef<Path>,
+        part: Part,
+        size: usize,
+        channels: usize,
+    ) -> Result<Picture> {
         let path = path.as_ref();
         let file = std::fs::File::open(path).map_err(|error| Error::io("open", path, error))?;
         let image = decode(BufReader::new(file)).map_err(|error| {
@@ -70,8 +119,12 @@ impl Picture {
                 "cannot read {path} as an image: {error}; expected a PNG, JPEG or WebP file"
             ))
         })?;
-        let square = image.width().min(image.height());
-        let (left, above) = ((image.width() - square) / 2, (image.height() - square) / 2);
+        let (left, above, square) = part.of(image.width(), image.height()).ok_or_else(|| {
+            let (path, width, height) = (path.display(), image.width(), image.height());
+            Error::new(format!(
+                "{path} has {width}×{height} pixels, too few to cut {part} out of it"
+            ))
+        })?;
         let mut image = on_white(image.crop_imm(left, above, square, square));
         if square as usize != size {
             image = image.resize_exact(size as u32, size as u32, FilterType::Lanczos3);

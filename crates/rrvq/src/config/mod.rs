@@ -38,57 +38,28 @@ section! {
     }
 }
 
-const PRESETS: [(&str, &str); 14] = [
-    (
-        "tiny-swatches",
-        include_str!("../../presets/tiny-swatches.toml"),
-    ),
-    (
-        "swatches-l5",
-        include_str!("../../presets/swatches-l5.toml"),
-    ),
-    (
-        "swatches-rvq",
-        include_str!("../../presets/swatches-rvq.toml"),
-    ),
-    (
-        "l16-cifar10",
-        include_str!("../../presets/l16-cifar10.toml"),
-    ),
-    (
-        "l32-cifar10",
-        include_str!("../../presets/l32-cifar10.toml"),
-    ),
-    (
-        "ablate-direct-one-cifar10",
-        include_str!("../../presets/ablate-direct-one-cifar10.toml"),
-    ),
-    (
-        "ablate-direct-learnt-cifar10",
-        include_str!("../../presets/ablate-direct-learnt-cifar10.toml"),
-    ),
-    (
-        "ablate-embed-one-cifar10",
-        include_str!("../../presets/ablate-embed-one-cifar10.toml"),
-    ),
-    (
-        "ablate-embed-learnt-cifar10",
-        include_str!("../../presets/ablate-embed-learnt-cifar10.toml"),
-    ),
-    (
-        "spatial1-cifar10",
-        include_str!("../../presets/spatial1-cifar10.toml"),
-    ),
-    (
-        "spatial32-cifar10",
-        include_str!("../../presets/spatial32-cifar10.toml"),
-    ),
-    ("l5-cifar10", include_str!("../../presets/l5-cifar10.toml")),
-    (
-        "rvq-cifar10",
-        include_str!("../../presets/rvq-cifar10.toml"),
-    ),
-    ("vq-cifar10", include_str!("../../presets/vq-cifar10.toml")),
+macro_rules! presets {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../presets/", $name, ".toml")))),*]
+    };
+}
+
+const PRESETS: &[(&str, &str)] = presets![
+    "tiny-swatches",
+    "swatches-l5",
+    "swatches-rvq",
+    "l5-cifar10",
+    "l16-cifar10",
+    "l32-cifar10",
+    "rvq-cifar10",
+    "vq-cifar10",
+    "spatial1-cifar10",
+    "spatial32-cifar10",
+    "ablate-direct-one-cifar10",
+    "ablate-direct-learnt-cifar10",
+    "ablate-embed-one-cifar10",
+    "ablate-embed-learnt-cifar10",
+    "l5-svhn",
 ];
 
 /// The presets: name, and one line on what it is for.

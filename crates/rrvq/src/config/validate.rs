@@ -265,10 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn data_sets_to_come_are_named_as_such() {
-        assert_eq!(
-            said(&["data.name=svhn"]),
-            "data set svhn is not built into this version yet; available: swatches, cifar10"
+    fn an_unknown_data_set_is_refused_with_the_known_ones() {
+        let said = said(&["data.name=cats"]);
+        assert!(
+            said.contains("\"cats\"") && said.contains("swatches, cifar10, svhn"),
+            "{said}"
         );
     }
 }

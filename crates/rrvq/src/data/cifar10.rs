@@ -1,11 +1,13 @@
 //! CIFAR-10: 50,000 training and 10,000 test images of 32×32 pixels.
 //!
-//! It is handed out in two forms, and both are read as they come: binary batches (a label byte, then red, green and
-//! blue planes) and Python pickles (a dictionary whose `data` is the same planes in one string). Labels are looked
-//! at only to tell a foreign file; images are kept rows first, channels last.
+//! It is handed out in two forms, and both are read as they come, packed as a tar.gz or not: binary batches (a label
+//! byte, then red, green and blue planes) and Python pickles (a dictionary whose `data` is the same planes in one
+//! string). Labels are looked at only to tell a foreign file; images are kept rows first, channels last.
 
+use super::archive::{gunzip, members};
+use super::images::Images;
 use super::pickle::long_string;
-use super::{Dataset, Split};
+use super::{Dataset, folder_of};
 use crate::config::DataConfig;
 use crate::error::{Error, Result};
 use rayon::prelude::*;
@@ -27,21 +29,15 @@ const BATCHES: [&str; 6] = [
     "test_batch",
 ];
 
-/// The whole data set, in memory.
-#[derive(Debug, Clone)]
-pub struct Cifar10 {
-    train: Vec<u8>,
-    test: Vec<u8>,
+pub(super) fn open(config: &DataConfig, _: usize, _: usize) -> Result<Box<dyn Dataset>> {
+    let holding =
+        "its batches (data_batch_1.bin … test_batch.bin, or the Python ones) or its tar.gz";
+    Ok(Box::new(load(folder_of(config, holding)?, RECORDS)?))
 }
 
-pub(super) fn open(config: &DataConfig, _: usize) -> Result<Box<dyn Dataset>> {
-    let Some(dir) = &config.dir else {
-        return Err(Error::new(
-            "data set cifar10 needs a folder with its batches (data_batch_1.bin … test_batch.bin, or the Python ones); \
-             name it with --data DIR or data.dir",
-        ));
-    };
-    Ok(Box::new(Cifar10::load(dir, RECORDS)?))
+/// Whether `dir` has the batches, or is or has their archive.
+pub(super) fn is_there(dir: &Path) -> bool {
+    find(dir).is_ok()
 }
 
 /// How the batches are written.
@@ -70,69 +66,62 @@ impl Form {
     }
 }
 
-impl Cifar10 {
-    /// Reads the batches in `dir`, or in the folder that the archive makes there; each holds `records` images.
-    fn load(dir: &Path, records: usize) -> Result<Self> {
-        let (dir, form) = find(dir)?;
-        let read: Vec<Result<Vec<u8>>> = BATCHES
-            .par_iter()
-            .map(|name| read_batch(&dir.join(format!("{name}{}", form.ending())), form, records))
-            .collect();
-        // Of several bad batches the first is told of, whichever was read first.
-        let batches: Vec<Vec<u8>> = read.into_iter().collect::<Result<_>>()?;
-        let (test, train) = batches.split_last().expect("six batches");
-        Ok(Cifar10 {
-            train: train.concat(),
-            test: test.clone(),
-        })
-    }
-
-    fn images(&self, split: Split) -> &[u8] {
-        match split {
-            Split::Train => &self.train,
-            Split::Test => &self.test,
-        }
-    }
+/// Where the batches are.
+enum Place {
+    Folder(PathBuf, Form),
+    Archive(PathBuf),
 }
 
-/// Where the batches are, and how they are written.
-fn find(dir: &Path) -> Result<(PathBuf, Form)> {
-    let packed = |path: &Path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("cifar-10") && (name.ends_with(".tar.gz") || name.ends_with(".tgz"))
+/// Reads the batches in `dir`, in the folder that the archive makes there, or in the archive; each holds `records`
+/// images.
+fn load(dir: &Path, records: usize) -> Result<Images> {
+    let read = match find(dir)? {
+        Place::Folder(dir, form) => in_folder(&dir, form, records),
+        Place::Archive(file) => in_archive(&file, records)?,
     };
-    let unpack = |path: &Path| {
-        let path = path.display();
-        Error::new(format!(
-            "{path} is still packed; unpack it with tar -xzf and name the folder it makes with --data"
-        ))
+    // Of several bad batches the first is told of, whichever was read first.
+    let mut batches: Vec<Vec<u8>> = read.into_iter().collect::<Result<_>>()?;
+    let test = batches.pop().expect("six batches");
+    Ok(Images {
+        name: "cifar10",
+        shape: [SIDE, SIDE, 3],
+        train: batches.concat(),
+        test,
+        flip: true,
+    })
+}
+
+fn find(dir: &Path) -> Result<Place> {
+    let packed = |path: &Path, start: &str| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(start) && (name.ends_with(".tar.gz") || name.ends_with(".tgz"))
     };
     if dir.is_file() {
-        return Err(match packed(dir) {
-            true => unpack(dir),
-            false => {
-                let dir = dir.display();
-                Error::new(format!(
-                    "{dir} is a file; expected the folder of CIFAR-10's batches"
-                ))
-            }
-        });
+        return match packed(dir, "") {
+            true => Ok(Place::Archive(dir.to_path_buf())),
+            false => Err(Error::new(format!(
+                "{} is a file; expected the folder of CIFAR-10's batches, or its tar.gz",
+                dir.display()
+            ))),
+        };
     }
     let entries = std::fs::read_dir(dir).map_err(|error| Error::io("open", dir, error))?;
     for form in Form::ALL {
         let first = format!("{}{}", BATCHES[0], form.ending());
         for place in [dir.to_path_buf(), dir.join(form.folder())] {
             if place.join(&first).exists() {
-                return Ok((place, form));
+                return Ok(Place::Folder(place, form));
             }
         }
     }
-    if let Some(archive) = entries.flatten().map(|e| e.path()).find(|p| packed(p)) {
-        return Err(unpack(&archive));
+    let archives = entries.flatten().map(|entry| entry.path());
+    // Either archive holds the same images; the first by name is as good as the other.
+    if let Some(archive) = archives.filter(|path| packed(path, "cifar-10-")).min() {
+        return Ok(Place::Archive(archive));
     }
     Err(Error::new(format!(
-        "{} has no CIFAR-10 in it: looked for {first}.bin and {first}, there and in {} and {}; \
-         name the right folder with --data",
+        "{} has no CIFAR-10 in it: looked for {first}.bin and {first}, there and in {} and {}, and for \
+         cifar-10-….tar.gz; name the right folder with --data",
         dir.display(),
         Form::Binary.folder(),
         Form::Pickle.folder(),
@@ -140,18 +129,53 @@ fn find(dir: &Path) -> Result<(PathBuf, Form)> {
     )))
 }
 
-fn read_batch(path: &Path, form: Form, records: usize) -> Result<Vec<u8>> {
-    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+fn in_folder(dir: &Path, form: Form, records: usize) -> Vec<Result<Vec<u8>>> {
+    let read = |name: &&str| {
+        let path = dir.join(format!("{name}{}", form.ending()));
+        let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        read_batch(&path.display().to_string(), &bytes, form, records)
+    };
+    BATCHES.par_iter().map(read).collect()
+}
+
+fn in_archive(file: &Path, records: usize) -> Result<Vec<Result<Vec<u8>>>> {
+    let bytes = std::fs::read(file).map_err(|error| Error::io("read", file, error))?;
+    let file = file.display();
+    let bad = |problem: String| {
+        Error::new(format!(
+            "{file} is not CIFAR-10's archive: {problem}; fetch it again"
+        ))
+    };
+    let unpacked = gunzip(&bytes).map_err(bad)?;
+    drop(bytes);
+    let members = members(&unpacked).map_err(bad)?;
+    let member = |name: &str, form: Form| {
+        let wanted = format!("{name}{}", form.ending());
+        let fits = |path: &str| path.rsplit('/').next() == Some(wanted.as_str());
+        members.iter().find(|(path, _)| fits(path))
+    };
+    let form = Form::ALL
+        .into_iter()
+        .find(|form| member(BATCHES[0], *form).is_some());
+    let form = form.ok_or_else(|| bad(format!("there is no {} in it", BATCHES[0])))?;
+    let read = |name: &&str| {
+        let found = member(name, form);
+        let (path, bytes) = found.ok_or_else(|| bad(format!("there is no {name} in it")))?;
+        read_batch(&format!("{path} in {file}"), bytes, form, records)
+    };
+    Ok(BATCHES.par_iter().map(read).collect())
+}
+
+fn read_batch(path: &str, bytes: &[u8], form: Form, records: usize) -> Result<Vec<u8>> {
     let mut images = Vec::with_capacity(records * IMAGE);
     match form {
         Form::Binary => {
-            check_binary(path, &bytes, records)?;
+            check_binary(path, bytes, records)?;
             let planes = bytes.chunks_exact(1 + IMAGE).map(|record| &record[1..]);
             planes.for_each(|planes| push_pixels(planes, &mut images));
         }
         Form::Pickle => {
-            let data = long_string(&bytes, records * IMAGE).map_err(|problem| {
-                let path = path.display();
+            let data = long_string(bytes, records * IMAGE).map_err(|problem| {
                 Error::new(format!(
                     "{path} is not one of CIFAR-10's Python batches: {problem}; fetch it again"
                 ))
@@ -164,10 +188,10 @@ fn read_batch(path: &Path, form: Form, records: usize) -> Result<Vec<u8>> {
 }
 
 /// A batch has an exact length, and every record begins with a label.
-fn check_binary(path: &Path, bytes: &[u8], records: usize) -> Result<()> {
+fn check_binary(path: &str, bytes: &[u8], records: usize) -> Result<()> {
     let (record, whole) = (1 + IMAGE, records * (1 + IMAGE));
     if bytes.len() != whole {
-        let (path, have) = (path.display(), bytes.len());
+        let have = bytes.len();
         let ends = match bytes.len() < whole {
             true => format!("ends at byte {have}"),
             false => format!("goes on to byte {have}"),
@@ -183,7 +207,7 @@ fn check_binary(path: &Path, bytes: &[u8], records: usize) -> Result<()> {
     match foreign {
         None => Ok(()),
         Some(index) => {
-            let (path, at) = (path.display(), index * record);
+            let at = index * record;
             let found = bytes[at];
             Err(Error::new(format!(
                 "{path} is not one of CIFAR-10's binary batches: byte {at} is {found} where a label of 0 to 9 is \
@@ -202,30 +226,10 @@ fn push_pixels(planes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-impl Dataset for Cifar10 {
-    fn name(&self) -> &str {
-        "cifar10"
-    }
-
-    fn len(&self, split: Split) -> usize {
-        self.images(split).len() / IMAGE
-    }
-
-    fn shape(&self) -> [usize; 3] {
-        [SIDE, SIDE, 3]
-    }
-
-    fn read(&self, split: Split, index: usize, out: &mut [u8]) {
-        out.copy_from_slice(&self.images(split)[index * IMAGE..][..IMAGE]);
-    }
-
-    fn may_flip(&self) -> bool {
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Split;
+    use super::super::archive::tests::{gzip, tar};
     use super::*;
     use crate::run::tests::Scratch;
 
@@ -268,7 +272,7 @@ mod tests {
     }
 
     fn said(dir: &Path) -> String {
-        Cifar10::load(dir, 2).unwrap_err().to_string()
+        load(dir, 2).unwrap_err().to_string()
     }
 
     #[test]
@@ -277,7 +281,7 @@ mod tests {
             let scratch = Scratch::new();
             write(&scratch.path(form.folder()), form, |_, _| {});
             for dir in [scratch.path(""), scratch.path(form.folder())] {
-                let data = Cifar10::load(&dir, 2).unwrap();
+                let data = load(&dir, 2).unwrap();
                 assert_eq!((data.len(Split::Train), data.len(Split::Test)), (10, 2));
                 let mut image = vec![0; IMAGE];
                 data.read(Split::Train, 3, &mut image);
@@ -338,19 +342,55 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_packed_is_said() {
+    fn what_is_missing_is_said() {
         let scratch = Scratch::new();
         assert!(said(&scratch.path("none")).contains("no such file or folder"));
         assert!(said(&scratch.path("")).contains("looked for data_batch_1.bin"));
-        std::fs::write(scratch.path("cifar-10-binary.tar.gz"), b"").unwrap();
-        for place in ["", "cifar-10-binary.tar.gz"] {
-            assert!(said(&scratch.path(place)).contains("unpack it with tar"));
-        }
         write(&scratch.path(""), Form::Binary, |_, _| {});
         std::fs::remove_file(scratch.path("data_batch_2.bin")).unwrap();
         assert!(said(&scratch.path("")).contains("data_batch_2.bin: there is no such file"));
         let config = DataConfig::default();
-        let unnamed = open(&config, 32).err().unwrap().to_string();
+        let unnamed = open(&config, 32, 3).err().unwrap().to_string();
         assert!(unnamed.contains("--data"), "{unnamed}");
+    }
+
+    #[test]
+    fn archives_of_both_forms_give_the_images_of_the_folder() {
+        for (form, name) in [
+            (Form::Binary, "cifar-10-binary.tar.gz"),
+            (Form::Pickle, "cifar-10-python.tar.gz"),
+        ] {
+            let scratch = Scratch::new();
+            let batch = |(i, batch): (usize, &&str)| {
+                let content = match form {
+                    Form::Binary => binary(i),
+                    Form::Pickle => pickle(i),
+                };
+                let path = format!("{}/{batch}{}", form.folder(), form.ending());
+                (path, content)
+            };
+            let mut files: Vec<_> = BATCHES.iter().enumerate().map(batch).collect();
+            std::fs::write(scratch.path(name), gzip(&tar(&files))).unwrap();
+            let packed = load(&scratch.path(""), 2).unwrap();
+            assert_eq!(load(&scratch.path(name), 2).unwrap().train, packed.train);
+            write(&scratch.path("plain"), form, |_, _| {});
+            let plain = load(&scratch.path("plain"), 2).unwrap();
+            assert_eq!((packed.train, packed.test), (plain.train, plain.test));
+
+            files[2].1.truncate(100);
+            std::fs::write(scratch.path(name), gzip(&tar(&files))).unwrap();
+            let short = said(&scratch.path(""));
+            assert!(
+                short.contains("data_batch_3") && short.contains(name),
+                "{short}"
+            );
+            assert!(short.contains("ends at byte 100"), "{short}");
+            files.pop();
+            files[2].1 = batch((2, &BATCHES[2])).1;
+            std::fs::write(scratch.path(name), gzip(&tar(&files))).unwrap();
+            assert!(said(&scratch.path("")).contains("no test_batch in it"));
+            std::fs::write(scratch.path(name), &gzip(&tar(&files))[..50]).unwrap();
+            assert!(said(&scratch.path("")).contains("ends at byte 50"));
+        }
     }
 }

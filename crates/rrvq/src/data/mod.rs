@@ -3,14 +3,27 @@
 //! A [`Dataset`] hands out single images by index; shuffling, mirroring and batching belong to training.
 //! Images are 8 bit, rows first, channels last. A new data set is one new file and one line in `KINDS`.
 
+mod archive;
 pub mod bank;
-pub mod cifar10;
+mod celeba;
+mod cifar10;
+mod folder;
+mod idx;
+pub mod images;
+mod listing;
+mod mat;
 mod pickle;
+mod survey;
+mod svhn;
 pub mod swatches;
+
+pub use survey::{Survey, survey};
 
 use crate::config::{Config, DataConfig};
 use crate::error::{Error, Result};
+use listing::Listing;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 /// A set of images of one shape.
@@ -61,16 +74,62 @@ impl FromStr for Split {
     }
 }
 
-type Open = fn(&DataConfig, usize) -> Result<Box<dyn Dataset>>;
+/// One kind of data set.
+struct Kind {
+    /// The name in a configuration.
+    name: &'static str,
+    /// Whether its files are in a folder.
+    is_there: fn(&Path) -> bool,
+    source: Source,
+}
 
-const KINDS: [(&str, Open); 2] = [("swatches", swatches::open), ("cifar10", cifar10::open)];
+/// Opens the data set of a configuration, with images of a side and of so many channels where there is a choice.
+type Open = fn(&DataConfig, usize, usize) -> Result<Box<dyn Dataset>>;
 
-/// Names that are known but cannot be opened.
-const TO_COME: [&str; 3] = ["svhn", "celeba", "folder"];
+enum Source {
+    /// Read, or made up, as a whole.
+    Whole(Open),
+    /// Images in files of their own: what must be in the folder, and how they are listed.
+    Listed(&'static str, fn(&Path) -> Result<Listing>),
+}
+
+const NOWHERE: fn(&Path) -> bool = |_| false;
+
+/// In the order in which a folder is searched for them.
+static KINDS: [Kind; 7] = [
+    whole("swatches", NOWHERE, swatches::open),
+    whole("cifar10", cifar10::is_there, cifar10::open),
+    whole("svhn", svhn::is_there, svhn::open),
+    whole("svhn-extra", NOWHERE, svhn::open_with_extra),
+    listed("celeba", celeba::is_there, celeba::HOLDING, celeba::list),
+    whole("idx", idx::is_there, idx::open),
+    listed("folder", folder::is_there, folder::HOLDING, folder::list),
+];
+
+const fn whole(name: &'static str, is_there: fn(&Path) -> bool, open: Open) -> Kind {
+    Kind {
+        name,
+        is_there,
+        source: Source::Whole(open),
+    }
+}
+
+const fn listed(
+    name: &'static str,
+    is_there: fn(&Path) -> bool,
+    holding: &'static str,
+    list: fn(&Path) -> Result<Listing>,
+) -> Kind {
+    Kind {
+        name,
+        is_there,
+        source: Source::Listed(holding, list),
+    }
+}
 
 /// The names of the data sets that can be opened.
 pub fn names() -> Vec<&'static str> {
-    KINDS.iter().map(|(name, _)| *name).collect()
+    KINDS.iter().map(|kind| kind.name).collect()
 }
 
 /// Refuses a data set that cannot be opened.
@@ -78,27 +137,40 @@ pub fn check_name(name: &str) -> Result<()> {
     find(name).map(|_| ())
 }
 
-fn find(name: &str) -> Result<Open> {
-    if let Some((_, open)) = KINDS.iter().find(|(known, _)| *known == name) {
-        return Ok(*open);
+fn find(name: &str) -> Result<&'static Kind> {
+    if let Some(kind) = KINDS.iter().find(|kind| kind.name == name) {
+        return Ok(kind);
     }
     let available = names().join(", ");
-    Err(Error::new(match TO_COME.contains(&name) {
-        true => {
-            format!("data set {name} is not built into this version yet; available: {available}")
-        }
-        false => format!("there is no data set {name:?} (data.name); available: {available}"),
-    }))
+    Err(Error::new(format!(
+        "there is no data set {name:?} (data.name); available: {available}"
+    )))
 }
 
-/// Opens the data set that `config` names, with square images of side `size`.
-pub fn open(config: &DataConfig, size: usize) -> Result<Box<dyn Dataset>> {
-    find(&config.name)?(config, size)
+/// The folder of a data set that needs one; `holding` says what must be in it.
+fn folder_of<'a>(config: &'a DataConfig, holding: &str) -> Result<&'a Path> {
+    config.dir.as_deref().ok_or_else(|| {
+        let name = &config.name;
+        Error::new(format!(
+            "data set {name} needs a folder with {holding}; name it with --data DIR or data.dir"
+        ))
+    })
+}
+
+/// Opens the data set that `config` names, with square images of side `size` and `channels` where it has a choice.
+pub fn open(config: &DataConfig, size: usize, channels: usize) -> Result<Box<dyn Dataset>> {
+    match find(&config.name)?.source {
+        Source::Whole(open) => open(config, size, channels),
+        Source::Listed(holding, list) => {
+            let listing = list(folder_of(config, holding)?)?;
+            Ok(Box::new(listing.open(size, channels)?))
+        }
+    }
 }
 
 /// Opens the data set of a whole configuration, and refuses one whose images the model cannot take.
 pub fn open_for(config: &Config) -> Result<Box<dyn Dataset>> {
-    let data = open(&config.data, config.model.size)?;
+    let data = open(&config.data, config.model.size, config.model.image_channels)?;
     let [height, width, channels] = data.shape();
     let (size, wanted) = (config.model.size, config.model.image_channels);
     if [height, width, channels] != [size, size, wanted] {

@@ -35,7 +35,7 @@ impl Swatches {
     }
 }
 
-pub(super) fn open(config: &DataConfig, size: usize) -> Result<Box<dyn Dataset>> {
+pub(super) fn open(config: &DataConfig, size: usize, _: usize) -> Result<Box<dyn Dataset>> {
     Ok(Box::new(Swatches::new(
         size,
         config.train_images,
@@ -51,7 +51,7 @@ pub fn colour_of(split: Split, index: usize) -> usize {
 }
 
 /// The finaliser of SplitMix64: a bijection under which neighbours have nothing in common.
-fn scramble(input: u64) -> u64 {
+pub(super) fn scramble(input: u64) -> u64 {
     let mut bits = input.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,0 +1,229 @@
+//! CelebA: 202,599 aligned faces of 178×218 pixels, in the folder `img_align_celeba`.
+//!
+//! The square from (15, 40) to (163, 188) of each is kept and resized to the side of the model. Splits are the official
+//! ones: `list_eval_partition.txt` says which image is in which; without it the image's number does, in the same way.
+//! The official validation images belong to neither split here.
+
+use super::Split;
+use super::listing::{Entry, Listing, images_in};
+use crate::error::{Error, Result};
+use crate::picture::Part;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+const FOLDER: &str = "img_align_celeba";
+const LIST: &str = "list_eval_partition.txt";
+const FACE: Part = Part::At {
+    left: 15,
+    above: 40,
+    side: 148,
+};
+/// Numbers of the last image to train on and of the last to validate with.
+const LAST_TRAIN: usize = 162_770;
+const LAST_VALID: usize = 182_637;
+
+pub(super) const HOLDING: &str = "img_align_celeba in it";
+
+/// Whether `dir` has the images, packed or not.
+pub(super) fn is_there(dir: &Path) -> bool {
+    folder(dir).is_some() || archive(dir).exists()
+}
+
+pub(super) fn list(dir: &Path) -> Result<Listing> {
+    let Some(folder) = folder(dir) else {
+        let packed = archive(dir);
+        let shown = dir.display();
+        return Err(match (dir.is_dir(), packed.exists()) {
+            (_, true) => Error::new(format!(
+                "{} is still packed; unpack it beside itself and try again",
+                packed.display()
+            )),
+            (true, _) => Error::new(format!(
+                "{shown} has no folder {FOLDER} in it; name the folder that has with --data"
+            )),
+            _ => Error::new(format!("cannot open {shown}: there is no such folder")),
+        });
+    };
+    let beside = folder.join("..");
+    let partition = [
+        dir,
+        &dir.join("Eval"),
+        &folder,
+        &beside,
+        &beside.join("Eval"),
+    ]
+    .map(|place| place.join(LIST))
+    .into_iter()
+    .find(|file| file.is_file());
+    let partition = partition.map(|file| read_list(&file)).transpose()?;
+    let (mut train, mut test) = (Vec::new(), Vec::new());
+    for image in images_in(&folder)? {
+        let split = match &partition {
+            Some((file, splits)) => splits.get(&image.below).copied().ok_or_else(|| {
+                let (file, image) = (file.display(), &image.below);
+                Error::new(format!(
+                    "{file} does not say which split {image} belongs to"
+                ))
+            })?,
+            None => by_number(&image)?,
+        };
+        match split {
+            Some(Split::Train) => train.push(image.path),
+            Some(Split::Test) => test.push(image.path),
+            None => {}
+        }
+    }
+    if train.is_empty() || test.is_empty() {
+        return Err(Error::new(format!(
+            "{} has {} images to train on and {} to test with; expected some of each",
+            folder.display(),
+            train.len(),
+            test.len()
+        )));
+    }
+    Ok(Listing {
+        name: "celeba",
+        train,
+        test,
+        part: FACE,
+    })
+}
+
+/// Where the images are: some archives pack the folder into itself.
+fn folder(dir: &Path) -> Option<PathBuf> {
+    let once = dir.join(FOLDER);
+    let itself = dir.file_name().is_some_and(|name| name == FOLDER);
+    let places = [once.join(FOLDER), once, dir.join("Img").join(FOLDER)];
+    let found = places.into_iter().find(|place| place.is_dir());
+    found.or_else(|| (itself && dir.is_dir()).then(|| dir.to_path_buf()))
+}
+
+fn archive(dir: &Path) -> PathBuf {
+    dir.join(format!("{FOLDER}.zip"))
+}
+
+/// The split of each image by the official list; validation images have none.
+type Splits = HashMap<String, Option<Split>>;
+
+fn read_list(file: &Path) -> Result<(PathBuf, Splits)> {
+    let text = std::fs::read_to_string(file).map_err(|error| Error::io("read", file, error))?;
+    let mut splits = Splits::new();
+    for (number, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let split = match words[..] {
+            [] => continue,
+            [_, "0"] => Some(Split::Train),
+            [_, "1"] => None,
+            [_, "2"] => Some(Split::Test),
+            _ => {
+                let (file, number) = (file.display(), number + 1);
+                return Err(Error::new(format!(
+                    "{file}, line {number}: expected an image's name and 0, 1 or 2, found {line:?}"
+                )));
+            }
+        };
+        splits.insert(words[0].into(), split);
+    }
+    Ok((file.to_path_buf(), splits))
+}
+
+fn by_number(image: &Entry) -> Result<Option<Split>> {
+    let stem = image.path.file_stem().unwrap_or_default();
+    match stem.to_string_lossy().parse::<usize>() {
+        Ok(1..=LAST_TRAIN) => Ok(Some(Split::Train)),
+        Ok(number) if number > LAST_VALID => Ok(Some(Split::Test)),
+        Ok(number) if number > LAST_TRAIN => Ok(None),
+        _ => Err(Error::new(format!(
+            "{} is not one of CelebA's images, whose names are numbers from 000001; take it out of the folder, or put \
+             {LIST} beside the folder",
+            image.path.display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::Picture;
+    use crate::run::tests::Scratch;
+
+    /// An image of CelebA's size, bright in the part that is kept.
+    fn save(path: PathBuf, width: usize) {
+        let inside = |x: usize, y: usize| (15..163).contains(&x) && (40..188).contains(&y);
+        let sample = |i: usize| match inside(i / 3 % width, i / 3 / width) {
+            true => 200,
+            false => 0,
+        };
+        let pixels = (0..218 * width * 3).map(sample).collect();
+        let picture = Picture::new([218, width, 3], pixels).unwrap();
+        picture.save(path).unwrap();
+    }
+
+    fn some(scratch: &Scratch) {
+        std::fs::create_dir_all(scratch.path(FOLDER)).unwrap();
+        for number in [1, 162_770, 162_771, 182_637, 182_638, 202_599] {
+            save(scratch.path(&format!("{FOLDER}/{number:06}.png")), 178);
+        }
+    }
+
+    fn names(files: &[PathBuf]) -> Vec<String> {
+        let name = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().into_owned();
+        files.iter().map(name).collect()
+    }
+
+    #[test]
+    fn splits_follow_the_number_or_the_list() {
+        let scratch = Scratch::new();
+        some(&scratch);
+        for dir in ["", FOLDER] {
+            let found = list(&scratch.path(dir)).unwrap();
+            assert_eq!(names(&found.train), ["000001", "162770"]);
+            assert_eq!(names(&found.test), ["182638", "202599"]);
+        }
+        let lines =
+            "000001.png 2\n162770.png 1\n162771.png 0\n182637.png 0\n182638.png 1\n202599.png 2\n";
+        std::fs::write(scratch.path(LIST), lines).unwrap();
+        for dir in ["", FOLDER] {
+            let found = list(&scratch.path(dir)).unwrap();
+            assert_eq!(names(&found.train), ["162771", "182637"]);
+            assert_eq!(names(&found.test), ["000001", "202599"]);
+        }
+        std::fs::write(scratch.path(LIST), "000001.png 0\n162770.png 7\n").unwrap();
+        let said = list(&scratch.path("")).unwrap_err().to_string();
+        assert!(said.contains("list_eval_partition.txt, line 2"), "{said}");
+        std::fs::write(scratch.path(LIST), "000001.png 0\n").unwrap();
+        let said = list(&scratch.path("")).unwrap_err().to_string();
+        assert!(said.contains("which split 162770.png"), "{said}");
+    }
+
+    #[test]
+    fn only_the_face_is_kept() {
+        let scratch = Scratch::new();
+        some(&scratch);
+        let data = list(&scratch.path("")).unwrap().open(64, 3).unwrap();
+        assert_eq!(data.train.len(), 2 * 64 * 64 * 3);
+        assert!(data.train.iter().all(|sample| *sample == 200));
+        save(scratch.path("img_align_celeba/000002.png"), 100);
+        let listing = list(&scratch.path("")).unwrap();
+        let said = listing.open(64, 3).unwrap_err().to_string();
+        assert!(
+            said.contains("000002.png has 100×218 pixels")
+                && said.contains("(15, 40) to (163, 188)"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_foreign_is_said() {
+        let scratch = Scratch::new();
+        assert!(!is_there(&scratch.path("")));
+        let said = |scratch: &Scratch| list(&scratch.path("")).unwrap_err().to_string();
+        assert!(said(&scratch).contains("has no folder img_align_celeba"));
+        std::fs::write(scratch.path("img_align_celeba.zip"), b"").unwrap();
+        assert!(is_there(&scratch.path("")) && said(&scratch).contains("still packed"));
+        std::fs::create_dir_all(scratch.path(FOLDER)).unwrap();
+        assert!(said(&scratch).contains("0 images to train on"));
+        save(scratch.path("img_align_celeba/cat.png"), 178);
+        assert!(said(&scratch).contains("cat.png is not one of CelebA's images"));
+    }
+}

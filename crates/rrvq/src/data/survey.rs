@@ -1,0 +1,80 @@
+//! A look at a folder: which data set is in it, and what its images look like.
+//!
+//! Kinds are asked in turn whether their files are there, a plain folder of images last, since it would claim the
+//! images of others too. Where images are single files, only those that are shown are decoded.
+
+use super::{Dataset, KINDS, Source, Split};
+use crate::config::DataConfig;
+use crate::error::{Error, Result};
+use crate::picture::Picture;
+use std::path::Path;
+
+/// What was found.
+#[derive(Debug)]
+pub struct Survey {
+    /// The name of the data set in a configuration.
+    pub name: &'static str,
+    /// Images to train on.
+    pub train: usize,
+    /// Images to test with.
+    pub test: usize,
+    /// Height, width and channels of each; images in files of their own are brought to the size that was asked for.
+    pub shape: [usize; 3],
+    /// The first training images.
+    pub shown: Vec<Picture>,
+}
+
+/// Looks at `dir`. Images in files of their own are resized to side `size`; at most `shown` are kept to look at.
+pub fn survey(dir: &Path, size: usize, shown: usize) -> Result<Survey> {
+    // A folder that cannot be opened is not one without data.
+    std::fs::metadata(dir).map_err(|error| Error::io("open", dir, error))?;
+    let Some(kind) = KINDS.iter().find(|kind| (kind.is_there)(dir)) else {
+        return Err(Error::new(format!(
+            "{} holds no data set that is known; looked for CIFAR-10 (batches or tar.gz), SVHN (train_32x32.mat), CelebA \
+             (img_align_celeba), idx files (train-images-idx3-ubyte) and images (PNG, JPEG, WebP)",
+            dir.display()
+        )));
+    };
+    match kind.source {
+        Source::Whole(open) => {
+            let config = DataConfig {
+                name: kind.name.into(),
+                dir: Some(dir.into()),
+                ..DataConfig::default()
+            };
+            let data = open(&config, size, 3)?;
+            let shape = data.shape();
+            Ok(Survey {
+                name: kind.name,
+                train: data.len(Split::Train),
+                test: data.len(Split::Test),
+                shape,
+                shown: first(data.as_ref(), shown)?,
+            })
+        }
+        Source::Listed(_, list) => {
+            let listing = list(dir)?;
+            let shape = [size, size, 3];
+            let files = listing.files(Split::Train);
+            let files = &files[..shown.min(files.len())];
+            let pixels = listing.decode(files, size, 3)?;
+            Ok(Survey {
+                name: kind.name,
+                train: listing.train.len(),
+                test: listing.test.len(),
+                shape,
+                shown: Picture::batch(shape, &pixels)?,
+            })
+        }
+    }
+}
+
+fn first(data: &dyn Dataset, count: usize) -> Result<Vec<Picture>> {
+    let shape = data.shape();
+    let one = |index| {
+        let mut pixels = vec![0; shape.iter().product()];
+        data.read(Split::Train, index, &mut pixels);
+        Picture::new(shape, pixels)
+    };
+    (0..count.min(data.len(Split::Train))).map(one).collect()
+}
