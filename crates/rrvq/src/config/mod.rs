@@ -38,7 +38,7 @@ section! {
     }
 }
 
-const PRESETS: [(&str, &str); 5] = [
+const PRESETS: [(&str, &str); 7] = [
     (
         "tiny-swatches",
         include_str!("../../presets/tiny-swatches.toml"),
@@ -58,6 +58,14 @@ const PRESETS: [(&str, &str); 5] = [
     (
         "l32-cifar10",
         include_str!("../../presets/l32-cifar10.toml"),
+    ),
+    (
+        "best-cifar10",
+        include_str!("../../presets/best-cifar10.toml"),
+    ),
+    (
+        "small-best-cifar10",
+        include_str!("../../presets/small-best-cifar10.toml"),
     ),
 ];
 

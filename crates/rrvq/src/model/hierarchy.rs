@@ -6,7 +6,7 @@
 use super::backbone::{Pen, Resize};
 use crate::config::{ModelConfig, Sample, Top};
 use crate::latent::responsibility::{Codebook, Sampling, Weighed};
-use crate::likelihood::logistic::Pixels;
+use crate::likelihood::Pixels;
 use rrvq_tensor::op::Sampled;
 use rrvq_tensor::{DType, Graph, Init, Var};
 
@@ -106,7 +106,7 @@ impl<'g> Hierarchy<'g> {
             log_likelihood,
             kl: down.latents.iter().map(|l| per_image(l.kl)).collect(),
             codes: down.latents.iter().map(|l| l.index).collect(),
-            picture: to_bytes(pixels.mean),
+            picture: to_bytes(pixels.mean()),
             log_weight,
         }
     }
@@ -118,7 +118,7 @@ impl<'g> Hierarchy<'g> {
             relaxed: false,
             weigh: false,
         });
-        to_bytes(self.decode(down.features).mean)
+        to_bytes(self.decode(down.features).mean())
     }
 
     /// d̂_1 = enc_1(x), d̂_ℓ = enc_ℓ(d̂_{ℓ−1}).
@@ -213,7 +213,7 @@ impl<'g> Hierarchy<'g> {
     fn decode(&self, d: Var<'g>) -> Pixels<'g> {
         let (pen, config) = (&self.pen, self.pen.config);
         let factor = config.size / self.sides[0];
-        let channels = config.image_channels * factor * factor;
+        let channels = Pixels::channels(config) * factor * factor;
         let raw = pen.picture_conv("dec.1", d.elu(), channels);
         Pixels::draw(pen, raw.depth_to_space(factor))
     }
