@@ -1,4 +1,4 @@
-"""Golden values of three tiny models, from PyTorch.
+"""Golden values of four tiny models, from PyTorch.
 
 The model is written here a second time, from its definition and in PyTorch's own ways (NCHW maps, nn.Module,
 autograd, torch.optim), so that the Rust program has something to agree with that shares none of its code.
@@ -96,6 +96,28 @@ CASES = {
         "model.temperature.end": 0.5,
         "model.free_bits": 0.01,
         "model.likelihood": "logistic",
+        "model.grow": "transposed",
+        "train.optimiser": "adamax",
+        "train.clip": 200.0,
+        "train.ema": 0.999,
+    },
+    "mixture": {
+        "model.maps": [4, 2],
+        "model.repeat": 1,
+        "model.image_channels": 3,
+        "model.channels": 6,
+        "model.codes": 7,
+        "model.blocks": 1,
+        "model.ladder_blocks": 0,
+        "model.top": "learnt",
+        "model.sigma": "diagonal",
+        "model.sample": "straight-through",
+        "model.temperature.start": 0.5,
+        "model.temperature.end": 0.5,
+        "model.free_bits": 0.0,
+        "model.likelihood": "mixture",
+        "model.mixtures": 3,
+        "model.mixture_log_scale": -2.25,
         "model.grow": "transposed",
         "train.optimiser": "adamax",
         "train.clip": 200.0,
@@ -259,7 +281,10 @@ class Model(nn.Module):
             first.add_module(f"down{i + 1}", Conv(c, c, stride=2))
         self.enc, self.dec, self.layer = nn.ModuleDict({"1": first}), nn.ModuleDict(), nn.ModuleDict()
         self.factor = m["size"] // sides[0]
-        self.dec["1"] = Conv(c, pixels * self.factor**2)
+        self.mixture = m["likelihood"] == "mixture"
+        # A component has a logit, and each channel a mean, a scale and a coefficient for every channel before it.
+        outputs = m["mixtures"] * (1 + sum(2 + i for i in range(pixels))) if self.mixture else pixels
+        self.dec["1"] = Conv(c, outputs * self.factor**2)
         for i, side in enumerate(sides):
             grows = i + 1 < count and side > sides[i + 1]
             if i > 0:
@@ -269,8 +294,11 @@ class Model(nn.Module):
             uniform = i + 1 == count and m["top"] == "uniform"
             self.layer[str(i + 1)] = Layer(m, codes[i], grows, uniform)
         self.likelihood = nn.Module()
-        scales = () if m["likelihood"] == "logistic" else (pixels,)
-        self.likelihood.log_scale = nn.Parameter(torch.zeros(scales))
+        if self.mixture:
+            self.likelihood.centres = nn.Parameter(torch.zeros(m["mixtures"]))
+        else:
+            scales = () if m["likelihood"] == "logistic" else (pixels,)
+            self.likelihood.log_scale = nn.Parameter(torch.zeros(scales))
 
     def up(self, bytes):
         h = self.enc["1"]((bytes + 0.5) / 128 - 1)
@@ -318,6 +346,8 @@ class Model(nn.Module):
 
     def log_likelihood(self, bytes, raw):
         """The plain way: the log of a difference of two sigmoids, for which float64 is precise enough here."""
+        if self.mixture:
+            return self.mixture_log_likelihood(bytes.double(), raw.double()).to(raw)
         mean, x = raw.double(), bytes.double()
         scale = self.likelihood.log_scale.double().exp().view(-1, 1, 1)
         below = torch.sigmoid((x / 256 - 0.5 - mean) / scale)
@@ -325,6 +355,22 @@ class Model(nn.Module):
         below = torch.where(x == 0, torch.zeros_like(below), below)
         above = torch.where(x == 255, torch.ones_like(above), above)
         return (above - below).log().flatten(1).sum(1).to(raw)
+
+    def mixture_log_likelihood(self, x, raw):
+        """Probabilities multiplied over channels, weighted and added over components; bytes span [-1, 1]."""
+        logits, red, green, blue, *rest = raw.unflatten(1, (-1, self.m["mixtures"])).unbind(1)
+        scales, (red_to_green, red_to_blue, green_to_blue) = rest[:3], [c.tanh() for c in rest[3:]]
+        centres = self.likelihood.centres.double().view(-1, 1, 1)
+        r, g, _ = [(channel[:, None] - 127.5) / 128 for channel in x.unbind(1)]
+        means = [red, green + red_to_green * r, blue + red_to_blue * r + green_to_blue * g]
+        shift = math.log(math.expm1(self.m["mixture_log_scale"] + 7))
+        p = logits.softmax(1)
+        for channel, mean, scale in zip(x.unbind(1), means, scales):
+            byte, scale = channel[:, None], (F.softplus(scale + shift) - 7).exp()
+            at = lambda edge: torch.sigmoid((edge / 128 - 1 - mean - centres) / scale)
+            below, above = torch.where(byte == 0, 0.0, at(byte)), torch.where(byte == 255, 1.0, at(byte + 1))
+            p = p * (above - below)
+        return p.sum(1).log().flatten(1).sum(1)
 
     def loss(self, log_likelihood, kls):
         """Bits a dimension, each layer's mean KL bounded from below by its free bits."""
@@ -351,6 +397,8 @@ def values_for(name, shape, settings, random):
         return normal
     if name == "likelihood.log_scale":
         return -2 + 0.2 * normal
+    if name == "likelihood.centres":
+        return 0.5 * normal
     # With free bits, the second layer hardly tells its codes apart, so that they take over its KL.
     quiet = 0.04 if settings["model.free_bits"] > 0 and name.startswith("layer.2.") else 1
     return quiet * {"mean": 0.5, "logvar": 0.4}[name.rsplit(".")[-1]] * normal

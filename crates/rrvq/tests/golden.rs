@@ -1,4 +1,4 @@
-//! Three tiny models against values that PyTorch computed for them.
+//! Four tiny models against values that PyTorch computed for them.
 //!
 //! `tools/golden.py` writes the model a second time, in PyTorch and from its definition; each file in `golden/`
 //! holds settings, images, parameters and what came out in float64. Whatever this crate and the engine below it
@@ -11,7 +11,7 @@ mod common;
 use common::golden::{F32, Golden, program};
 use common::normal;
 use common::report::{Report, largest};
-use rrvq::config::Sample;
+use rrvq::config::{Likelihood, Sample};
 use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store, Var, grad};
@@ -60,6 +60,18 @@ fn rvq_forward_and_gradients() {
 #[test]
 fn rvq_ten_steps() {
     Golden::read("rvq").check_training(&Device::Cpu, F32);
+}
+
+#[test]
+fn mixture_forward_and_gradients() {
+    let golden = Golden::read("mixture");
+    assert_eq!(golden.config.model.likelihood, Likelihood::Mixture);
+    golden.check_gradients(&Device::Cpu, F32);
+}
+
+#[test]
+fn mixture_ten_steps() {
+    Golden::read("mixture").check_training(&Device::Cpu, F32);
 }
 
 #[test]

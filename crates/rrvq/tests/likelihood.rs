@@ -5,7 +5,7 @@
 //! from the side where both are small.
 
 use rrvq::config::Config;
-use rrvq::likelihood::logistic::Pixels;
+use rrvq::likelihood::Pixels;
 use rrvq::model::Pen;
 use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::{DType, Data, Graph, Store, compile};

@@ -39,10 +39,14 @@ section! {
         temperature: Temperature = Temperature::default(),
         /// Free bits: KL below this many nats a position is not pushed down (per layer, averaged over the batch).
         free_bits: f64 = 0.02,
-        /// Likelihood of a pixel: "logistic" (one learnt scale) or "logistic-channel" (one per channel).
+        /// Likelihood of a pixel: "logistic" (one learnt scale), "logistic-channel" (one per channel) or "mixture".
         likelihood: Likelihood = Likelihood::Logistic,
-        /// Log scale of the likelihood at the start.
+        /// Log scale of a logistic likelihood at the start; bytes span -0.5 to 0.5.
         log_scale: f64 = -3.5,
+        /// Components of the "mixture" likelihood.
+        mixtures: usize = 10,
+        /// Log scale of the "mixture" likelihood's components at the start; bytes span -1 to 1.
+        mixture_log_scale: f64 = -1.75,
         /// How a map grows on the way down: "transposed" convolution or "nearest" neighbour and a convolution.
         grow: Grow = Grow::Transposed,
         /// What the picture's own convolution sees around its map: "zero", or the map's "edge" repeated.
@@ -205,6 +209,8 @@ choice! {
         Logistic = "logistic",
         /// Discretised logistic, one scale for each channel.
         LogisticChannel = "logistic-channel",
+        /// Mixture of discretised logistics; green's mean follows red, blue's red and green.
+        Mixture = "mixture",
     }
 }
 

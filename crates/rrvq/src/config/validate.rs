@@ -91,6 +91,14 @@ fn check_model(model: &ModelConfig) -> Result<()> {
             model.log_scale
         )));
     }
+    within("model.mixtures", model.mixtures, 1, 256)?;
+    // Scales are bounded at e^−7 from below, so that none can start there.
+    if !(-6.5..=4.0).contains(&model.mixture_log_scale) {
+        return Err(Error::new(format!(
+            "model.mixture_log_scale is {}; expected between -6.5 and 4",
+            model.mixture_log_scale
+        )));
+    }
     Ok(())
 }
 
@@ -254,6 +262,9 @@ mod tests {
             ("model.temperature.end=0", "model.temperature.end"),
             ("model.image_channels=2", "model.image_channels"),
             ("model.log_scale=inf", "model.log_scale"),
+            ("model.mixtures=0", "model.mixtures"),
+            ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
+            ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
             ("data.test_images=0", "data.test_images"),
         ] {
             assert!(said(&[change]).contains(key), "{change}");

@@ -9,8 +9,8 @@ use crate::config::Likelihood;
 use crate::model::Pen;
 use rrvq_tensor::{Init, Var};
 
-/// What a likelihood makes of the decoder's output.
-pub struct Pixels<'g> {
+/// The decoder's output read as means of logistics.
+pub struct Logistic<'g> {
     /// Mean of each pixel; bytes span [−0.5, 0.5]. It is not clipped to that: a mean beyond the border is a
     /// proper way to say "surely 255", and clipping would leave such pixels without a gradient.
     pub mean: Var<'g>,
@@ -18,16 +18,16 @@ pub struct Pixels<'g> {
     inverse_scale: Var<'g>,
 }
 
-impl<'g> Pixels<'g> {
+impl<'g> Logistic<'g> {
     /// `raw` is [n, h, w, channels].
     pub fn draw(pen: &Pen<'g>, raw: Var<'g>) -> Self {
         let g = pen.graph;
         let start = Init::Constant(pen.config.log_scale as f32);
         let log_scale = match pen.config.likelihood {
-            Likelihood::Logistic => g.param("likelihood.log_scale", &[], start),
             Likelihood::LogisticChannel => g.param("likelihood.log_scale", &[raw.dim(3)], start),
+            _ => g.param("likelihood.log_scale", &[], start),
         };
-        Pixels {
+        Logistic {
             mean: raw,
             inverse_scale: (-log_scale).exp(),
         }
@@ -35,17 +35,27 @@ impl<'g> Pixels<'g> {
 
     /// log p(x) of each image in nats, [n, 1]; `bytes` are the pixel values 0 … 255 as f32.
     pub fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
-        let g = bytes.graph();
-        let lower = bytes * (1.0 / 256.0) - 0.5;
-        let upper = lower + 1.0 / 256.0;
-        let a = (upper - self.mean) * self.inverse_scale;
-        let b = (lower - self.mean) * self.inverse_scale;
-        let has_lower = bytes.greater(g.scalar(0.0));
-        let has_upper = g.scalar(255.0).greater(bytes);
-        let log_width = (-(self.inverse_scale * (-1.0 / 256.0)).expm1()).log();
-        let inner = has_lower * has_upper * log_width;
-        let log_p = inner - has_upper * (-a).softplus() - has_lower * b.softplus();
+        let log_p = log_mass(bytes, self.mean, self.inverse_scale, 1.0 / 256.0);
         let n = bytes.dim(0);
         log_p.reshape(&[n, bytes.size() / n]).sum_last()
     }
+}
+
+/// log of the mass a logistic has on each byte's bin; bins have the given width and 128 of them lie below zero.
+pub(super) fn log_mass<'g>(
+    bytes: Var<'g>,
+    mean: Var<'g>,
+    inverse_scale: Var<'g>,
+    width: f32,
+) -> Var<'g> {
+    let g = bytes.graph();
+    let lower = bytes * width - 128.0 * width;
+    let upper = lower + width;
+    let a = (upper - mean) * inverse_scale;
+    let b = (lower - mean) * inverse_scale;
+    let has_lower = bytes.greater(g.scalar(0.0));
+    let has_upper = g.scalar(255.0).greater(bytes);
+    let log_width = (-(inverse_scale * -width).expm1()).log();
+    let inner = has_lower * has_upper * log_width;
+    inner - has_upper * (-a).softplus() - has_lower * b.softplus()
 }

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 pub struct Pen<'g> {
     pub graph: &'g Graph,
     pub config: &'g ModelConfig,
-    /// Gains and biases found by a data-dependent initialisation, by parameter name.
+    /// First values found by a data-dependent initialisation, by parameter name: gains and biases above all.
     found: Option<RefCell<Vec<(String, Var<'g>)>>>,
 }
 
@@ -38,6 +38,13 @@ impl<'g> Pen<'g> {
             .as_ref()
             .map(|f| f.borrow().clone())
             .unwrap_or_default()
+    }
+
+    /// Has the parameter `name` start at `value`, where an initialiser cannot say it.
+    pub fn start_at(&self, name: &str, value: Var<'g>) {
+        if let Some(found) = &self.found {
+            found.borrow_mut().push((name.into(), value));
+        }
     }
 
     /// Weight-normalised convolution with a bias: kernel g · v / ‖v‖ for each output channel.

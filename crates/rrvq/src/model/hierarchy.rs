@@ -8,7 +8,7 @@ use crate::config::{LatentKind, ModelConfig, PriorKind, Sample, Top};
 use crate::latent::gaussian::Gaussian;
 use crate::latent::nearest::Nearest;
 use crate::latent::responsibility::{Codebook, Prior, Sampling};
-use crate::likelihood::logistic::Pixels;
+use crate::likelihood::Pixels;
 use rrvq_tensor::op::Sampled;
 use rrvq_tensor::{DType, Graph, Init, Var};
 
@@ -152,7 +152,7 @@ impl<'g> Hierarchy<'g> {
                 .iter()
                 .filter_map(|l| l.penalty.map(per_image))
                 .reduce(|a, b| a + b),
-            picture: to_bytes(pixels.mean),
+            picture: to_bytes(pixels.mean()),
             log_weight,
         }
     }
@@ -164,7 +164,7 @@ impl<'g> Hierarchy<'g> {
             relaxed: false,
             weigh: false,
         });
-        to_bytes(self.decode(down.features).mean)
+        to_bytes(self.decode(down.features).mean())
     }
 
     /// d̂_1 = enc_1(x), d̂_ℓ = enc_ℓ(d̂_{ℓ−1}).
@@ -349,7 +349,7 @@ impl<'g> Hierarchy<'g> {
     fn decode(&self, d: Var<'g>) -> Pixels<'g> {
         let (pen, config) = (&self.pen, self.pen.config);
         let factor = config.size / self.sides[0];
-        let channels = config.image_channels * factor * factor;
+        let channels = Pixels::channels(config) * factor * factor;
         let raw = pen.picture_conv("dec.1", d.elu(), channels);
         Pixels::draw(pen, raw.depth_to_space(factor))
     }

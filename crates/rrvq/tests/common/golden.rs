@@ -1,4 +1,4 @@
-//! Three tiny models and what PyTorch computed for them in float64, as `tools/golden.py` wrote it: read from the test
+//! Four tiny models and what PyTorch computed for them in float64, as `tools/golden.py` wrote it: read from the test
 //! program itself, run on any device, held to stated limits.
 
 use super::named;
@@ -9,7 +9,7 @@ use rrvq_tensor::device::counter;
 use rrvq_tensor::params::{Entry, Tensors, from_safetensors};
 use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store, Var, grad, optim};
 
-pub const CASES: [&str; 3] = ["straight-through", "relaxed", "rvq"];
+pub const CASES: [&str; 4] = ["straight-through", "relaxed", "rvq", "mixture"];
 
 pub const TRAINING_STEPS: u64 = 10;
 
@@ -59,6 +59,7 @@ impl Golden {
             "straight-through" => include_bytes!("../golden/straight-through.safetensors"),
             "relaxed" => include_bytes!("../golden/relaxed.safetensors"),
             "rvq" => include_bytes!("../golden/rvq.safetensors"),
+            "mixture" => include_bytes!("../golden/mixture.safetensors"),
             _ => panic!("there is no case {case}"),
         };
         let file = from_safetensors(bytes).unwrap();
