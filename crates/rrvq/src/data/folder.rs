@@ -1,7 +1,8 @@
 //! A folder of images: PNG, JPEG and WebP files, in it or in folders below it.
 //!
 //! Each image is cropped to its central square and resized to the side of the model. About one in ten is for testing,
-//! chosen by a hash of its path below the folder: adding images never moves one from one split to the other.
+//! chosen by a hash of its path below the folder: but for a handful of images, where neither split may be empty, adding
+//! some never moves another from one split to the other.
 
 use super::listing::{Entry, Listing, images_in};
 use crate::error::{Error, Result};
