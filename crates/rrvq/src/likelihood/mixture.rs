@@ -6,7 +6,7 @@
 //! a mean for each channel; a log scale for each channel; three coefficients. Grey pixels have no coefficients.
 //!
 //! Everything is the log of something positive from start to end: a bin's mass as in [`super::logistic`], the sum over
-//! components by its largest term. Nothing is clipped, so every component always has a gradient to come back by.
+//! components by its largest term. No term of it is clipped, so every component always has a gradient to come back by.
 //!
 //! Work is done on rows of m numbers, one row for each pixel, read straight from the decoder's output: on every device
 //! that is one fused kernel forward, and nothing wider than the decoder's output is kept.
@@ -47,7 +47,7 @@ impl<'g> Mixture<'g> {
         slots(config.image_channels) * config.mixtures
     }
 
-    /// `raw` is [n, h, w, [`Mixture::channels`]].
+    /// `raw` is a map with [`Mixture::channels`] channels.
     pub fn draw(pen: &Pen<'g>, raw: Var<'g>) -> Self {
         let (g, config) = (pen.graph, pen.config);
         let components = config.mixtures;
