@@ -70,7 +70,14 @@ impl<'g> Mixture<'g> {
 
     /// One number for each pixel and component, [n · h · w, m].
     fn slot(&self, slot: usize) -> Var<'g> {
-        self.raw.slice(1, slot * self.components, self.components)
+        let (m, c) = (self.components, self.shape[3]);
+        // Slots of a kind are cut out together: a slope is then put back into the whole output once a kind.
+        let kinds = [0, 1, 1 + c, 1 + 2 * c, slots(c)];
+        let kind = kinds.iter().rposition(|&first| first <= slot).unwrap_or(0);
+        let (first, next) = (kinds[kind], kinds[kind + 1]);
+        self.raw
+            .slice(1, first * m, (next - first) * m)
+            .slice(1, (slot - first) * m, m)
     }
 
     fn logits(&self) -> Var<'g> {
