@@ -326,9 +326,9 @@ fn the_mean_follows_the_channels_in_order() {
         let mut want = [0.0; 3];
         for (k, weight) in case.weights(&raw).into_iter().enumerate() {
             let mut means = Vec::new();
-            for channel in 0..3 {
+            for (channel, want) in want.iter_mut().enumerate() {
                 let mean = case.mean(&raw, k, channel, &means).clamp(-border, border);
-                want[channel] += weight * mean / 2.0;
+                *want += weight * mean / 2.0;
                 means.push(mean);
             }
         }

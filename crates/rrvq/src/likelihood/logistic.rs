@@ -23,10 +23,9 @@ impl<'g> Logistic<'g> {
     pub fn draw(pen: &Pen<'g>, raw: Var<'g>) -> Self {
         let g = pen.graph;
         let start = Init::Constant(pen.config.log_scale as f32);
-        let log_scale = match pen.config.likelihood {
-            Likelihood::LogisticChannel => g.param("likelihood.log_scale", &[raw.dim(3)], start),
-            _ => g.param("likelihood.log_scale", &[], start),
-        };
+        let per_channel = pen.config.likelihood == Likelihood::LogisticChannel;
+        let shape = if per_channel { &[raw.dim(3)][..] } else { &[] };
+        let log_scale = g.param("likelihood.log_scale", shape, start);
         Logistic {
             mean: raw,
             inverse_scale: (-log_scale).exp(),

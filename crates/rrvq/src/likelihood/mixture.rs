@@ -6,7 +6,7 @@
 //! a mean for each channel; a log scale for each channel; three coefficients. Grey pixels have no coefficients.
 //!
 //! Everything is the log of something positive from start to end: a bin's mass as in [`super::logistic`], the sum over
-//! components by its largest term. Nothing is clipped, so every component always has a gradient to come back by.
+//! components by its largest term. No term of it is clipped, so every component always has a gradient to come back by.
 //!
 //! Work is done on rows of m numbers, one row for each pixel, read straight from the decoder's output: on every device
 //! that is one fused kernel forward, and nothing wider than the decoder's output is kept.
@@ -47,7 +47,7 @@ impl<'g> Mixture<'g> {
         slots(config.image_channels) * config.mixtures
     }
 
-    /// `raw` is [n, h, w, [`Mixture::channels`]].
+    /// `raw` is a map with [`Mixture::channels`] channels.
     pub fn draw(pen: &Pen<'g>, raw: Var<'g>) -> Self {
         let (g, config) = (pen.graph, pen.config);
         let components = config.mixtures;
@@ -70,7 +70,14 @@ impl<'g> Mixture<'g> {
 
     /// One number for each pixel and component, [n · h · w, m].
     fn slot(&self, slot: usize) -> Var<'g> {
-        self.raw.slice(1, slot * self.components, self.components)
+        let (m, c) = (self.components, self.shape[3]);
+        // Slots of a kind are cut out together: a slope is then put back into the whole output once a kind.
+        let kinds = [0, 1, 1 + c, 1 + 2 * c, slots(c)];
+        let kind = kinds.iter().rposition(|&first| first <= slot).unwrap_or(0);
+        let (first, next) = (kinds[kind], kinds[kind + 1]);
+        self.raw
+            .slice(1, first * m, (next - first) * m)
+            .slice(1, (slot - first) * m, m)
     }
 
     fn logits(&self) -> Var<'g> {

@@ -24,7 +24,7 @@ impl<'g> Pixels<'g> {
         }
     }
 
-    /// `raw` is [n, h, w, [`Pixels::channels`]].
+    /// `raw` is a map with [`Pixels::channels`] channels.
     pub fn draw(pen: &Pen<'g>, raw: Var<'g>) -> Self {
         match pen.config.likelihood {
             Likelihood::Logistic | Likelihood::LogisticChannel => {
