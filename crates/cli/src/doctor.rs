@@ -114,7 +114,7 @@ impl Machine {
         }
         let titles = ["driver", "NVRTC", "cuBLASLt", "cuDNN"];
         for (title, part) in titles.into_iter().zip(self.found.parts()) {
-            let text = match part.library {
+            let text = match part.found {
                 Some(library) if title == "driver" => {
                     let release = self.driver_release.as_ref();
                     let release = release.map_or(String::new(), |r| format!("{r}, "));

@@ -29,6 +29,18 @@ pub enum Prior<'g> {
     Direct(Var<'g>),
 }
 
+/// Noise for each row and each code of means `mu`, [rows, K].
+fn gumbel<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
+    let shape = [rows, mu.dim(0)];
+    mu.graph()
+        .noise_stream(Distribution::Gumbel, &shape, stream)
+}
+
+/// Means of codes that are all alike, [rows, d_e].
+pub fn any_code<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
+    mu.gather(gumbel(mu, rows, stream).argmax_last())
+}
+
 /// How to sample: temperatures are inputs of the program.
 #[derive(Clone, Copy)]
 pub struct Sampling<'g> {
@@ -84,17 +96,13 @@ impl<'g> Codebook<'g> {
 
     /// Samples the prior: means of the codes, [rows, d_e].
     pub fn sample_prior(&self, prior: Prior<'g>, rows: usize, how: Sampling<'g>) -> Var<'g> {
-        let noise = || {
-            let shape = [rows, self.mu.dim(0)];
-            let g = self.mu.graph();
-            g.noise_stream(Distribution::Gumbel, &shape, how.stream)
-        };
         match prior {
-            Prior::Uniform => self.mu.gather(noise().argmax_last()),
+            Prior::Uniform => any_code(self.mu, rows, how.stream),
             // Sampling q = p is sampling p.
             Prior::Embedding(e_p) => self.sample(e_p, prior, how).z,
             Prior::Direct(logits) => {
-                let noisy = logits.log_softmax() + noise() * how.noise_scale;
+                let noise = gumbel(self.mu, rows, how.stream);
+                let noisy = logits.log_softmax() + noise * how.noise_scale;
                 self.mu.gather(noisy.argmax_last())
             }
         }
@@ -123,7 +131,7 @@ impl<'g> Codebook<'g> {
             Prior::Embedding(e_p) => self.log_responsibilities(e_p),
             Prior::Direct(logits) => logits.log_softmax(),
         };
-        let noise = g.noise_stream(Distribution::Gumbel, &[rows, codes], how.stream);
+        let noise = gumbel(self.mu, rows, how.stream);
         let noisy = log_q + noise * how.noise_scale;
         let relaxed = (noisy / how.tau).softmax();
         let hard = noisy.equal(noisy.max_last()).detach();

@@ -7,7 +7,7 @@ use super::backbone::{Pen, Resize};
 use crate::config::{LatentKind, ModelConfig, PriorKind, Sample, Top};
 use crate::latent::gaussian::Gaussian;
 use crate::latent::nearest::Nearest;
-use crate::latent::responsibility::{Codebook, Prior, Sampling};
+use crate::latent::responsibility::{Codebook, Prior, Sampling, any_code};
 use crate::likelihood::Pixels;
 use rrvq_tensor::op::Sampled;
 use rrvq_tensor::{DType, Graph, Init, Var};
@@ -303,16 +303,8 @@ impl<'g> Hierarchy<'g> {
                 (latent, weigh.then(|| -latent.kl))
             }
             None => {
-                // All codes alike: any logits that are equal.
-                let alike = Codebook {
-                    mu: book.mu,
-                    logvar: book.mu,
-                };
                 let rows = self.batch * side * side;
-                (
-                    generated(alike.sample_prior(Prior::Uniform, rows, spot.how)),
-                    None,
-                )
+                (generated(any_code(book.mu, rows, spot.how.stream)), None)
             }
         }
     }

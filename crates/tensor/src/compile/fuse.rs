@@ -448,6 +448,6 @@ fn by_row(runs: &[Run], group: &Group) -> bool {
     }
 }
 
-fn gcd(a: usize, b: usize) -> usize {
+pub(crate) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -176,7 +176,7 @@ fn weight(g: &ConvGeometry) -> usize {
     g.kh * g.kw * g.ci * g.co
 }
 
-fn chain_bytes(chain: &Chain) -> usize {
+pub(crate) fn chain_bytes(chain: &Chain) -> usize {
     let load = |load: &Load| {
         let elements = match load.access {
             Access::Flat => chain.rows * chain.cols,

@@ -34,7 +34,7 @@ pub struct Found {
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     pub title: &'static str,
-    pub library: Option<&'a Library>,
+    pub found: Option<&'a Library>,
     /// What brings it.
     pub packages: &'static str,
 }
@@ -44,7 +44,7 @@ impl Found {
     pub fn parts(&self) -> [Part<'_>; 4] {
         KINDS.map(|kind| Part {
             title: kind.title(),
-            library: self.of(kind),
+            found: self.of(kind),
             packages: kind.packages(),
         })
     }

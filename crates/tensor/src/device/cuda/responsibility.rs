@@ -50,6 +50,22 @@ impl Case<'_> {
         Arg::Place(self.inputs[input])
     }
 
+    /// What the tensor-core kernels of the gradient are given; `left` is where blocks leave their parts.
+    fn gradient_args(&self, de_q: Option<Place>, de_p: Option<Place>, left: Arg) -> Vec<Arg> {
+        let mut args: Vec<Arg> = (0..6).map(|input| self.arg(input)).collect();
+        args.extend([
+            pointer(self.e_p()),
+            Arg::Place(self.dz()),
+            Arg::Place(self.dkl()),
+            pointer(de_q),
+            pointer(de_p),
+            left,
+            Arg::U32(self.rows as u32),
+            Arg::U32(self.op.stream),
+        ]);
+        args
+    }
+
     /// A translation unit: definitions, then `parts`. `stored` names the types of tensors.
     fn source(
         &self,

@@ -1,12 +1,12 @@
 //! What the programs of one GPU share: cuDNN, cuBLASLt, and the choice between ways to do a convolution.
 
 use super::blas::Blas;
-use super::codegen::elementwise;
 use super::dnn::{self, Dnn, Epilogue, Problem};
 use super::driver::Gpu;
 use super::lower::Conv;
 use super::nvrtc;
 use crate::Result;
+use crate::device::cost::chain_bytes;
 use crate::graph::DType;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -113,7 +113,9 @@ impl Tools {
             let Some(chain) = &conv.chain else {
                 return alone.map_or(Finish::Direct, |(_, way)| way);
             };
-            let after = elementwise::traffic(chain, Some(conv.out.dtype)) / BANDWIDTH + LAUNCH;
+            // The separate kernel also reads what the convolution wrote.
+            let raw = conv.geometry.outputs(conv.which) * conv.out.dtype.bytes();
+            let after = (chain_bytes(chain) + raw) as f64 / BANDWIDTH + LAUNCH;
             let fused = Epilogue::from_chain(chain, conv.channels())
                 .and_then(|e| get(plain(conv, conv.out.dtype).with(e)));
             match (alone, fused) {

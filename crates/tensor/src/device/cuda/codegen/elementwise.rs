@@ -5,7 +5,6 @@
 
 use super::{Draft, literal};
 use crate::compile::{Access, Chain, Operand, Place, Step, StepOp};
-use crate::graph::DType;
 use crate::op::{BinaryOp, ReduceOp, UnaryOp};
 use crate::rng::Distribution;
 use std::fmt::Write;
@@ -376,20 +375,4 @@ pub fn is_copy(chain: &Chain) -> Option<Place> {
         }
         _ => None,
     }
-}
-
-/// Bytes a chain reads and writes.
-pub fn traffic(chain: &Chain, anchor: Option<DType>) -> f64 {
-    let total = (chain.rows * chain.cols) as f64;
-    let load = |l: &crate::compile::Load| match l.access {
-        Access::Flat => total * l.place.dtype.bytes() as f64,
-        _ => 0.0,
-    };
-    let store = |s: &crate::compile::StorePlace| {
-        let count = if s.row_wise { chain.rows as f64 } else { total };
-        count * s.place.dtype.bytes() as f64
-    };
-    chain.loads.iter().map(load).sum::<f64>()
-        + chain.stores.iter().map(store).sum::<f64>()
-        + anchor.map_or(0.0, |d| total * d.bytes() as f64)
 }

@@ -6,7 +6,7 @@
 
 use super::Draft;
 use super::elementwise::{Elements, reduction, width};
-use crate::compile::{Chain, Place};
+use crate::compile::{Chain, Place, gcd};
 use crate::device::cuda::launch::Arg;
 use crate::op::ReduceOp;
 use std::fmt::Write;
@@ -125,8 +125,4 @@ pub fn reduce(chain: &Chain, op: ReduceOp, [outer, len, inner]: [usize; 3], out:
     }
     draft.body = s;
     draft
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -52,22 +52,7 @@ pub fn backward(case: &Case, outputs: &[Option<Place>; 4]) -> Option<Launches> {
         grid: [blocks as u32, 1, 1],
         block: 32 * (codes / TILE) as u32,
         shared: shared as u32,
-        args: vec![
-            case.arg(0),
-            case.arg(1),
-            case.arg(2),
-            case.arg(3),
-            case.arg(4),
-            case.arg(5),
-            pointer(case.e_p()),
-            Arg::Place(dz),
-            Arg::Place(case.dkl()),
-            pointer(de_q),
-            pointer(de_p),
-            left,
-            Arg::U32(case.rows as u32),
-            Arg::U32(case.op.stream),
-        ],
+        args: case.gradient_args(de_q, de_p, left),
     }];
     if dmu.is_some() || dlogvar.is_some() {
         list.push(Launch {
