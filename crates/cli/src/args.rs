@@ -188,6 +188,9 @@ pub struct DataInfo {
     /// Side to which images in files of their own are resized
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=4096))]
     pub size: u32,
+    /// Change a setting, e.g. data.crop=random; may be given again and again
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -4,6 +4,7 @@ use crate::args::DataInfo;
 use crate::commands::{columns, save_sheet};
 use crate::terminal::{grouped, line, table};
 use rrvq::Result;
+use rrvq::config::Config;
 use rrvq::data::survey;
 use serde_json::json;
 
@@ -11,8 +12,13 @@ use serde_json::json;
 const SHOWN: usize = 64;
 
 pub fn info(args: &DataInfo) -> Result<()> {
+    let mut config = Config::default();
+    for assignment in &args.set {
+        config.set(assignment)?;
+    }
+    config.validate()?;
     let shown = if args.sheet.is_some() { SHOWN } else { 0 };
-    let found = survey(&args.dir, args.size as usize, shown)?;
+    let found = survey(&args.dir, &config.data, args.size as usize, shown)?;
     let [height, width, channels] = found.shape;
     if let Some(sheet) = &args.sheet {
         save_sheet(sheet, &found.shown, columns(found.shown.len()), height)?;
