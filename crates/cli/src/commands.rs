@@ -97,7 +97,7 @@ pub fn train(args: &args::Train) -> Result<()> {
 }
 
 /// A path as it would be typed in a shell.
-fn as_typed(path: &Path) -> String {
+pub fn as_typed(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@".contains(c);
     match text.chars().all(plain) {

@@ -190,3 +190,14 @@ pub fn bar(label: &str, len: usize) -> ProgressBar {
     bar.set_prefix(label.to_string());
     bar
 }
+
+/// A bar for bytes that come in.
+pub fn bytes_bar(label: &str, len: u64) -> ProgressBar {
+    let bar = ProgressBar::new(len);
+    let template = "{prefix} {bar:32} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_prefix(label.to_string());
+    bar
+}

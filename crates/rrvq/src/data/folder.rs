@@ -222,7 +222,13 @@ mod tests {
     fn a_large_folder_is_decoded_once() {
         let scratch = Scratch::new();
         slopes(&scratch);
-        let cut = Cut::new(&DataConfig::default(), Part::Centre, 2048, 1);
+        // Enough pixels to be worth keeping.
+        let config = DataConfig {
+            crop: Crop::Word(CropWord::Random),
+            crops: 50_000,
+            ..DataConfig::default()
+        };
+        let (crops, cut) = (config.crops, Cut::new(&config, Part::Centre, 8, 1));
         let cache = scratch.path("cache");
         let open = || {
             let (mut told, listing) = (Vec::new(), list(&scratch.path("")).unwrap());
@@ -231,7 +237,7 @@ mod tests {
             (data.unwrap(), told)
         };
         let (first, told) = open();
-        assert_eq!(told, [(6, 6)]);
+        assert_eq!(told, [(6 * crops, 6 * crops)]);
         let (second, told) = open();
         assert!(told.is_empty(), "nothing was decoded again");
         assert_eq!((&first.train, &first.test), (&second.train, &second.test));
@@ -239,7 +245,7 @@ mod tests {
         let picture = Picture::new([20, 30, 1], vec![7; 600]).unwrap();
         picture.save(scratch.path("7.png")).unwrap();
         let (third, told) = open();
-        assert_eq!(told, [(7, 7)]);
-        assert_eq!(third.len(Split::Train) + third.len(Split::Test), 7);
+        assert_eq!(told, [(7 * crops, 7 * crops)]);
+        assert_eq!(third.train.len() + third.test.len(), 7 * crops * 64);
     }
 }
