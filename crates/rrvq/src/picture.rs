@@ -391,4 +391,40 @@ mod tests {
                 .contains("no such file")
         );
     }
+
+    #[test]
+    fn parts_at_random_stay_inside() {
+        let far = |across, down| Part::Somewhere {
+            side: 4,
+            across,
+            down,
+        };
+        assert_eq!(far(0, 0).of(10, 6), Some((0, 0, 4)));
+        assert_eq!(far(u32::MAX, u32::MAX).of(10, 6), Some((6, 2, 4)));
+        assert_eq!(far(1 << 31, 7).of(3, 9), Some((0, 0, 3)));
+    }
+
+    #[test]
+    fn an_image_that_was_cut_short_is_refused_with_its_byte() {
+        let pixels: Vec<u8> = (0..32 * 32 * 3).map(|i| (i * i / 7) as u8).collect();
+        let image = image::RgbImage::from_raw(32, 32, pixels).unwrap();
+        for format in [
+            image::ImageFormat::Jpeg,
+            image::ImageFormat::Png,
+            image::ImageFormat::WebP,
+        ] {
+            let mut file = Cursor::new(Vec::new());
+            image.write_to(&mut file, format).unwrap();
+            let whole = file.into_inner();
+            let cut = |bytes: &[u8]| Picture::cut(bytes, &"it", &[Part::Centre], 8, 3);
+            assert_eq!(cut(&whole).unwrap().len(), 1);
+            for len in [whole.len() / 2, whole.len() - 5] {
+                let said = cut(&whole[..len]).unwrap_err().to_string();
+                assert!(
+                    said.contains(&format!("ends at byte {len}")),
+                    "{format:?}: {said}"
+                );
+            }
+        }
+    }
 }

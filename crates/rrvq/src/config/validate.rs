@@ -295,6 +295,11 @@ mod tests {
             ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
             ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
             ("data.test_images=0", "data.test_images"),
+            ("data.crops=0", "data.crops"),
+            ("data.crops=2", "data.crop = \"random\""),
+            ("data.crop_size=64", "data.crop = \"random\""),
+            ("data.crop=[9, 0, 3, 6]", "of a square"),
+            ("data.crop=[0, 0, 3, 6]", "of a square"),
         ] {
             assert!(said(&[change]).contains(key), "{change}");
         }
