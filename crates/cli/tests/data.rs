@@ -199,7 +199,7 @@ fn a_large_set_is_decoded_once_and_a_damaged_copy_is_not_trusted() {
         args.extend(["--out", out]);
         let run = scratch.command(&args).env("RRVQ_CACHE", cache).output();
         common::Said::from(run.unwrap()).done();
-        scratch.checkpoint(out)
+        scratch.read(&format!("{out}/model.safetensors"))
     };
     let kept = || {
         let entries = std::fs::read_dir(scratch.path("cache/images")).unwrap();

@@ -40,9 +40,15 @@ pub fn fetch(remote: &Remote, dir: &Path, follow: &mut dyn FnMut(u64, u64)) -> R
         )));
     }
     let part = dir.join(format!("{}.part", remote.name));
-    let resumed_at = len(&part);
+    let mut resumed_at = len(&part);
     // All may have come, and the program ended before it could say so.
-    if resumed_at != remote.bytes || !is_whole(&part, remote)? {
+    let complete = is_whole(&part, remote)?;
+    if !complete && resumed_at >= remote.bytes {
+        // Nothing can be added to what is long enough and wrong.
+        fs::remove_file(&part).map_err(|error| Error::io("remove", &part, error))?;
+        resumed_at = 0;
+    }
+    if !complete {
         transfer_from_any(remote, &part, follow)?;
     }
     follow(len(&part), remote.bytes);
