@@ -193,7 +193,12 @@ fn a_large_set_is_decoded_once_and_a_damaged_copy_is_not_trusted() {
             "photos",
         ];
         // Enough crops to be worth keeping.
-        for set in ["data.name=folder", "data.crop=random", "data.crops=200"] {
+        for set in [
+            "data.name=folder",
+            "data.crop=random",
+            "data.crops=200",
+            "model.size=32",
+        ] {
             args.extend(["--set", set]);
         }
         args.extend(["--out", out]);

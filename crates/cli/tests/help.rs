@@ -29,6 +29,7 @@ const COMMANDS: [(&str, &[&str]); 15] = [
             "--split",
             "--samples",
             "--images",
+            "--batch",
             "--data",
             "--device",
             "--precision",

@@ -45,8 +45,9 @@ impl Part {
             }
             Part::Somewhere { side, across, down } => {
                 let side = side.min(width).min(height);
-                let place =
-                    |share: u32, room: u32| (u64::from(share) * (u64::from(room) + 1) >> 32) as u32;
+                let place = |share: u32, room: u32| {
+                    ((u64::from(share) * (u64::from(room) + 1)) >> 32) as u32
+                };
                 let (left, above) = (place(across, width - side), place(down, height - side));
                 Some((left, above, side))
             }

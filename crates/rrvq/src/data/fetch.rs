@@ -48,8 +48,8 @@ pub fn fetch(remote: &Remote, dir: &Path, follow: &mut dyn FnMut(u64, u64)) -> R
         fs::remove_file(&part).map_err(|error| Error::io("remove", &part, error))?;
         resumed_at = 0;
     }
-    if !complete {
-        transfer_from_any(remote, &part, follow)?;
+    if !complete && transfer_from_any(remote, &part, follow)? == Begun::Anew {
+        resumed_at = 0;
     }
     follow(len(&part), remote.bytes);
     if is_whole(&part, remote)? {
@@ -84,17 +84,31 @@ struct Failure {
     cannot_resume: bool,
 }
 
+/// Where a transfer began.
+#[derive(PartialEq)]
+enum Begun {
+    /// Behind what was there.
+    There,
+    /// At the first byte, since the place gives no parts.
+    Anew,
+}
+
 /// Tries each place in turn; of several failures the first is told, as the first place is the file's home.
-fn transfer_from_any(remote: &Remote, part: &Path, follow: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let mut first = None;
+fn transfer_from_any(
+    remote: &Remote,
+    part: &Path,
+    follow: &mut dyn FnMut(u64, u64),
+) -> Result<Begun> {
+    let (mut first, mut begun) = (None, Begun::There);
     for address in &remote.addresses {
         let mut outcome = transfer(address, part, remote, follow)?;
         if outcome.as_ref().is_err_and(|failure| failure.cannot_resume) && part.exists() {
             fs::remove_file(part).map_err(|error| Error::io("remove", part, error))?;
+            begun = Begun::Anew;
             outcome = transfer(address, part, remote, follow)?;
         }
         match outcome {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(begun),
             Err(failure) => first = first.or(Some((address, failure))),
         }
     }

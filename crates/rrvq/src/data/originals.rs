@@ -363,7 +363,10 @@ mod tests {
         assert_eq!(found.expected, [MNIST, FASHION]);
         assert_eq!(found.md5, "900150983cd24fb0d6963f7d28e17f72");
         std::fs::write(scratch.path("notes"), "abc").unwrap();
-        assert_eq!(verdicts(&scratch.path("")).unwrap(), [found.clone()]);
+        assert_eq!(
+            verdicts(&scratch.path("")).unwrap(),
+            verdicts(&path).unwrap()
+        );
         assert_eq!(verdicts(&path).unwrap(), [found]);
         assert_eq!(verdict(&scratch.path("notes")).unwrap(), None);
         // Both sets of SVHN have the same file.
