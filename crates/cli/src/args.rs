@@ -34,7 +34,7 @@ pub enum Command {
     Info(Info),
     /// The configurations built into the program
     Presets(Presets),
-    /// Look at data sets
+    /// Fetch data sets and look at them
     Data {
         #[command(subcommand)]
         what: Data,
@@ -180,11 +180,13 @@ pub struct Presets {
 pub enum Data {
     /// Which data set is in a folder, how many images it has and what they look like
     Info(DataInfo),
+    /// Fetch a data set from where it is handed out, and check that it is whole
+    Fetch(DataFetch),
 }
 
 #[derive(Arguments)]
 pub struct DataInfo {
-    /// Folder of the data set, or CIFAR-10's tar.gz
+    /// Folder of the data set, or its archive (CIFAR-10's tar.gz, CelebA's zip)
     pub dir: PathBuf,
     /// Draw the first 64 training images (PNG)
     #[arg(long, value_name = "FILE")]
@@ -192,9 +194,27 @@ pub struct DataInfo {
     /// Side to which images in files of their own are resized
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=4096))]
     pub size: u32,
+    /// Change a setting, e.g. data.crop=random; may be given again and again
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Arguments)]
+#[command(
+    after_help = "Runs the system's curl. What broke off is gone on with when the command is given again."
+)]
+pub struct DataFetch {
+    /// cifar10, svhn, svhn-extra, mnist or fashion-mnist; celeba says how to get it by hand
+    pub name: String,
+    /// Folder for the files [default: data/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Another place that has the same files; they are held to the same checksums
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<String>,
 }
 
 #[derive(Arguments)]

@@ -97,7 +97,7 @@ pub fn train(args: &args::Train) -> Result<()> {
 }
 
 /// A path as it would be typed in a shell.
-fn as_typed(path: &Path) -> String {
+pub fn as_typed(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@".contains(c);
     match text.chars().all(plain) {
@@ -141,6 +141,19 @@ fn name_of(path: &Path) -> String {
     )
 }
 
+/// Opens the data set, with a bar while it is decoded.
+fn open_data(config: &Config) -> Result<Box<dyn data::Dataset>> {
+    let mut shown = None;
+    let data = data::open_followed(config, &mut |done, total| {
+        let bar = shown.get_or_insert_with(|| bar("decoding images", total));
+        bar.set_position(done as u64);
+    });
+    if let Some(bar) = shown {
+        bar.finish_and_clear();
+    }
+    data
+}
+
 pub fn eval(args: &args::Eval) -> Result<()> {
     let device = device(&args.compute)?;
     let split: Split = args.split.parse()?;
@@ -149,7 +162,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
     if let Some(dir) = &args.data {
         config.data.dir = Some(dir.clone());
     }
-    let data = data::open_for(&config)?;
+    let data = open_data(&config)?;
     let extent = Extent {
         split,
         images: args.images,
@@ -281,7 +294,7 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
     let (config, model, mut store, _) = load_model(&Run::open(&args.run)?)?;
     let (size, channels) = (config.model.size, config.model.image_channels);
     let originals: Vec<Picture> = if args.images.is_empty() {
-        let data = data::open_for(&config)?;
+        let data = open_data(&config)?;
         let mut bytes = vec![0; model.image_len()];
         let count = (args.count as usize).min(data.len(Split::Test));
         let one = |i| {

@@ -23,9 +23,10 @@ fn main() {
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
         Command::Info(info) => commands::info(info),
         Command::Presets(presets) => commands::presets(presets),
-        Command::Data {
-            what: args::Data::Info(info),
-        } => data::info(info),
+        Command::Data { what } => match what {
+            args::Data::Info(info) => data::info(info),
+            args::Data::Fetch(fetch) => data::fetch(fetch),
+        },
         Command::Bench { what } => bench::bench(what, begun),
         Command::Doctor(args) => doctor::doctor(args),
     });

@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 14] = [
+const COMMANDS: [(&str, &[&str]); 15] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -29,6 +29,7 @@ const COMMANDS: [(&str, &[&str]); 14] = [
             "--split",
             "--samples",
             "--images",
+            "--batch",
             "--data",
             "--device",
             "--precision",
@@ -60,8 +61,12 @@ const COMMANDS: [(&str, &[&str]); 14] = [
     ),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),
-    ("data", &["info"]),
-    ("data info", &["<DIR>", "--sheet", "--size", "--json"]),
+    ("data", &["info", "fetch"]),
+    (
+        "data info",
+        &["<DIR>", "--sheet", "--size", "--set", "--json"],
+    ),
+    ("data fetch", &["<NAME>", "--out", "--from"]),
     ("bench", &["step", "eval", "profile"]),
     (
         "bench step",

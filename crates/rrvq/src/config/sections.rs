@@ -93,6 +93,14 @@ section! {
         dir: Option<PathBuf> = None,
         /// Whether training images are mirrored at random, where the data set allows it.
         flip: bool = true,
+        /// What is kept of an image in a file: "auto" (CelebA's face, else the "centre"), "random", or [left, top, right, bottom].
+        crop: Crop = Crop::Word(CropWord::Auto),
+        /// Random crops taken of each image.
+        crops: usize = 1,
+        /// Side of a random crop in the image's own pixels; 0 takes the side of the model's images, so that nothing is resized.
+        crop_size: usize = 0,
+        /// Seed of random crops, apart from the seed of training: runs of all seeds are judged by the same images.
+        crop_seed: u64 = 0,
         /// How many training images to make up, for made-up data.
         train_images: usize = 4096,
         /// How many test images to make up, for made-up data.
@@ -253,6 +261,40 @@ choice! {
         Cosine = "cosine",
         /// Multiplied by a factor when the evaluation no longer improves.
         Plateau = "plateau",
+    }
+}
+
+choice! {
+    /// A part of an image, by a word.
+    pub enum CropWord {
+        /// The part that is usual for the data set.
+        Auto = "auto",
+        /// The largest square in the middle.
+        Centre = "centre",
+        /// Squares at random places.
+        Random = "random",
+    }
+}
+
+/// The part of an image that is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Crop {
+    /// By a word.
+    Word(CropWord),
+    /// Left, top, right and bottom, in pixels; right and bottom are the first ones outside.
+    Square([usize; 4]),
+}
+
+impl Leaf for Crop {
+    fn expected() -> String {
+        "\"auto\", \"centre\", \"random\" or a square such as [15, 40, 163, 188]".into()
+    }
+    fn show(&self) -> String {
+        match self {
+            Crop::Word(word) => word.show(),
+            Crop::Square(square) => format!("{square:?}"),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Whether the values of a configuration make sense, each alone and all together.
 
-use super::{Codes, Config, ModelConfig, Schedule};
+use super::{Codes, Config, Crop, CropWord, DataConfig, ModelConfig, Schedule};
 use crate::data;
 use crate::error::{Error, Result};
 
@@ -13,6 +13,7 @@ impl Config {
         data::check_name(&data.name)?;
         within("data.train_images", data.train_images, 1, 100_000_000)?;
         within("data.test_images", data.test_images, 1, 100_000_000)?;
+        check_crop(data)?;
 
         within("train.steps", train.steps, 1, 1_000_000_000)?;
         within("train.batch", train.batch, 1, 65_536)?;
@@ -51,6 +52,34 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Images are square, so is what they are cut from; only random crops can be several, or of a size.
+pub(crate) fn check_crop(data: &DataConfig) -> Result<()> {
+    within("data.crops", data.crops, 1, 10_000)?;
+    within("data.crop_size", data.crop_size, 0, 65_536)?;
+    if let Crop::Square([left, top, right, bottom]) = data.crop {
+        let is_square = right > left && bottom > top && right - left == bottom - top;
+        if !is_square || right.max(bottom) > 65_536 {
+            return Err(Error::new(format!(
+                "data.crop is [{left}, {top}, {right}, {bottom}]; expected left, top, right and bottom of a square"
+            )));
+        }
+    }
+    let random = data.crop == Crop::Word(CropWord::Random);
+    if !random && (data.crops, data.crop_size) != (1, 0) {
+        return Err(Error::new(
+            "data.crops and data.crop_size are for random crops; set data.crop = \"random\", or leave them at 1 and 0",
+        ));
+    }
+    if data.crop_seed > i64::MAX as u64 {
+        return Err(Error::new(format!(
+            "data.crop_seed is {}; expected at most {}",
+            data.crop_seed,
+            i64::MAX
+        )));
+    }
+    Ok(())
 }
 
 fn check_model(model: &ModelConfig) -> Result<()> {
@@ -266,6 +295,11 @@ mod tests {
             ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
             ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
             ("data.test_images=0", "data.test_images"),
+            ("data.crops=0", "data.crops"),
+            ("data.crops=2", "data.crop = \"random\""),
+            ("data.crop_size=64", "data.crop = \"random\""),
+            ("data.crop=[9, 0, 3, 6]", "of a square"),
+            ("data.crop=[0, 0, 3, 6]", "of a square"),
         ] {
             assert!(said(&[change]).contains(key), "{change}");
         }

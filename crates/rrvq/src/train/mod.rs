@@ -39,6 +39,8 @@ pub struct Job {
 
 /// Who follows a run: a terminal, a test, a notebook.
 pub trait Watch {
+    /// While a data set is decoded: images done, and images in all.
+    fn decoded(&mut self, _images: usize, _total: usize) {}
     /// Before the first step.
     fn started(&mut self, _start: &Started) {}
     /// After every step.
@@ -81,7 +83,7 @@ pub struct Finished {
 /// Trains as the job says; ends early, saved, when the watcher says so.
 pub fn train(job: &Job, watch: &mut dyn Watch) -> Result<Finished> {
     job.config.validate()?;
-    let data = data::open_for(&job.config)?;
+    let data = data::open_followed(&job.config, &mut |done, total| watch.decoded(done, total))?;
     let run = Run::create(&job.out, job.existing)?;
     let mut trainer = Trainer::new(job, data.as_ref(), run)?;
     watch.started(&trainer.started());
