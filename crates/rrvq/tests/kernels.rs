@@ -2,7 +2,7 @@
 //! NVRTC but no GPU.
 
 use rrvq::bench::StepBench;
-use rrvq::config::{Grow, LatentKind, PriorKind, Sample, Top};
+use rrvq::config::{CodebookRule, Grow, LatentKind, PriorKind, Sample, Top};
 use rrvq::model::Hierarchy;
 use rrvq::programs::Model;
 use rrvq_tensor::compile::{Plan, Target, compile_for};
@@ -31,7 +31,7 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
         clip: 200.0,
         ema: 0.999,
     };
-    let norm = optimiser.draw(loss);
+    let norm = elbo.descend(&optimiser, loss);
     let evaluation = Graph::new();
     let elbo = Hierarchy::new(&evaluation, &model.config, bench.batch).weighed_elbo();
     let mut judged = vec![("weight", elbo.log_weight.expect("asked for"))];
@@ -125,6 +125,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         let change = |config: &mut rrvq::config::Config| {
             config.model.latent = latent;
             config.model.prior = prior;
+            config.model.codebook = CodebookRule::Ema;
         };
         all.extend(plans(&bench(4, 24, 16, 32, 4), change, true));
     }

@@ -1,7 +1,7 @@
 //! A plan made for tensor cores computes what the CPU's own plan computes.
 
 use rrvq::bench::StepBench;
-use rrvq::config::{Grow, LatentKind};
+use rrvq::config::{CodebookRule, Grow, LatentKind};
 use rrvq::model::Hierarchy;
 use rrvq::programs::Model;
 use rrvq_tensor::compile::{Kernel, Target, compile_for};
@@ -23,7 +23,7 @@ fn step(model: &Model, batch: usize, target: Target) -> Plan {
         clip: 200.0,
         ema: 0.999,
     };
-    let norm = optimiser.draw(loss);
+    let norm = elbo.descend(&optimiser, loss);
     compile_for(
         target,
         &graph,
@@ -52,11 +52,12 @@ fn run(model: &Model, plan: Plan, images: &[u8]) -> (f32, f32, Store) {
 
 #[test]
 fn turned_padded_joined_and_batched_is_the_same_step() {
-    for (grow, latent) in [
-        (Grow::Nearest, LatentKind::Code),
-        (Grow::Transposed, LatentKind::Code),
-        (Grow::Nearest, LatentKind::Gaussian),
-        (Grow::Transposed, LatentKind::Nearest),
+    for (grow, latent, codebook) in [
+        (Grow::Nearest, LatentKind::Code, CodebookRule::Loss),
+        (Grow::Transposed, LatentKind::Code, CodebookRule::Loss),
+        (Grow::Nearest, LatentKind::Gaussian, CodebookRule::Loss),
+        (Grow::Transposed, LatentKind::Nearest, CodebookRule::Loss),
+        (Grow::Transposed, LatentKind::Nearest, CodebookRule::Ema),
     ] {
         let bench = StepBench {
             layers: 8,
@@ -69,6 +70,7 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
         let mut config = bench.config();
         config.model.grow = grow;
         config.model.latent = latent;
+        config.model.codebook = codebook;
         let model = Model::new(&config.model);
         let images: Vec<u8> = (0..3 * model.image_len())
             .map(|i| (i * 37 % 251) as u8)
@@ -98,6 +100,12 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
         let largest = a.iter().fold(0f32, |x, v| x.max(v.abs()));
         let error = a.iter().zip(b).fold(0f32, |x, (p, q)| x.max((p - q).abs()));
         assert!(error < 1e-3 * largest, "{error} of {largest}");
+        assert_eq!(model.memories.is_empty(), codebook == CodebookRule::Loss);
+        for memory in &model.memories {
+            let (a, b) = (store.get(&memory.name), store2.get(&memory.name));
+            let near = a.iter().zip(b).all(|(p, q)| (p - q).abs() < 1e-4);
+            assert!(near, "{}", memory.name);
+        }
     }
 }
 

@@ -55,6 +55,12 @@ section! {
         code_scale: f64 = 0.3,
         /// Weight of the commitment loss, for the nearest code.
         commitment: f64 = 0.25,
+        /// How nearest codes follow the encoder: by a "loss", or as running means of what they stand for ("ema").
+        codebook: CodebookRule = CodebookRule::Loss,
+        /// Decay a step of the averages that "ema" codes follow.
+        codebook_decay: f64 = 0.99,
+        /// "ema" codes used less than this share of even use start again at an encoder output; 0 lets them be.
+        codebook_revive: f64 = 0.01,
     }
 }
 
@@ -167,6 +173,16 @@ choice! {
         Nearest = "nearest",
         /// A diagonal Gaussian.
         Gaussian = "gaussian",
+    }
+}
+
+choice! {
+    /// How nearest codes follow the encoder.
+    pub enum CodebookRule {
+        /// By the gradient of a codebook loss.
+        Loss = "loss",
+        /// As running means of the encoder's outputs.
+        Ema = "ema",
     }
 }
 

@@ -85,6 +85,9 @@ fn check_model(model: &ModelConfig) -> Result<()> {
     above_zero("model.temperature.end", model.temperature.end)?;
     at_least_zero("model.free_bits", model.free_bits)?;
     above_zero("model.code_scale", model.code_scale)?;
+    at_least_zero("model.commitment", model.commitment)?;
+    below_one("model.codebook_decay", model.codebook_decay)?;
+    below_one("model.codebook_revive", model.codebook_revive)?;
     if !(-12.0..=4.0).contains(&model.log_scale) {
         return Err(Error::new(format!(
             "model.log_scale is {}; expected between -12 and 4",
@@ -263,6 +266,9 @@ mod tests {
             ("model.image_channels=2", "model.image_channels"),
             ("model.log_scale=inf", "model.log_scale"),
             ("model.mixtures=0", "model.mixtures"),
+            ("model.commitment=-1", "model.commitment"),
+            ("model.codebook_decay=1", "model.codebook_decay"),
+            ("model.codebook_revive=nan", "model.codebook_revive"),
             ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
             ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
             ("data.test_images=0", "data.test_images"),

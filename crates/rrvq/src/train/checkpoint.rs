@@ -3,6 +3,7 @@
 use super::schedule::Plateau;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::latent::nearest::Memory;
 use crate::programs::Model;
 use crate::run::{Run, write_atomic};
 use rrvq_tensor::Store;
@@ -21,6 +22,9 @@ pub struct Progress {
     pub seconds: f64,
 }
 
+/// How the names of memories begin in a file.
+const MEMORY: &str = "memory/";
+
 /// Writes model, then state; each is whole or the old one stays. Between the two, the state is the older one, and
 /// going on from it makes the same model again.
 pub fn save(run: &Run, model: &Model, store: &mut Store, progress: &Progress) -> Result<()> {
@@ -35,6 +39,10 @@ pub fn save(run: &Run, model: &Model, store: &mut Store, progress: &Progress) ->
     let mut state = Vec::new();
     for name in STATES {
         state.extend(model.layout.tensors(store.get(name), &format!("{name}/")));
+    }
+    for memory in &model.memories {
+        let name = format!("{MEMORY}{}", memory.name);
+        state.push((name, memory.shape.clone(), store.get(&memory.name)));
     }
     write(&run.state(), &state, &metadata)
 }
@@ -88,6 +96,9 @@ pub fn load_state(run: &Run, model: &Model) -> Result<(Store, Progress)> {
             .map_err(|e| named(&path, e))?;
         store.insert(name, flat);
     }
+    for memory in &model.memories {
+        store.insert(&memory.name, remembered(&tensors, memory, &path)?);
+    }
     let missing = |key: &str| {
         Error::new(format!(
             "{} has no readable {key}; it was not written by a run",
@@ -104,6 +115,24 @@ pub fn load_state(run: &Run, model: &Model) -> Result<(Store, Progress)> {
         seconds: number(&tensors, "seconds", &path)?,
     };
     Ok((store, progress))
+}
+
+/// A memory as the file has it.
+fn remembered(tensors: &Tensors, memory: &Memory, path: &Path) -> Result<Vec<f32>> {
+    let name = format!("{MEMORY}{}", memory.name);
+    match tensors.map.get(&name) {
+        Some((shape, values)) if *shape == memory.shape => Ok(values.clone()),
+        found => {
+            let (path, want) = (path.display(), &memory.shape);
+            let has = match found {
+                Some((shape, _)) => format!("tensor {name} of shape {shape:?}"),
+                None => format!("no tensor {name}"),
+            };
+            Err(Error::new(format!(
+                "{path} has {has} where the model wants {want:?}; the run was trained with other settings of its codebook"
+            )))
+        }
+    }
 }
 
 fn number<T: std::str::FromStr>(tensors: &Tensors, key: &str, path: &Path) -> Result<T> {
