@@ -3,9 +3,11 @@
 //! Each is drawn and compiled once for a device and a batch size and runs on a [`Store`] of flat vectors that share
 //! the model's [`Layout`].
 
+mod codes;
 mod infer;
 mod step;
 
+pub use codes::{Coder, Decoder};
 pub use infer::{Inference, Scorer, Scores};
 pub use step::{Step, StepInput, StepOutcome};
 

@@ -227,8 +227,8 @@ fn averages_are_saved_and_a_resumed_run_makes_the_same_steps() {
     }
     let dir = std::env::temp_dir().join(format!("rrvq-codebook-{}", std::process::id()));
     let run = Run::create(&dir, Existing::Overwrite).unwrap();
-    save(&run, &model, &mut store, &Progress::default()).unwrap();
-    let (mut loaded, _) = load_state(&run, &model).unwrap();
+    save(&run, model.kept(), &mut store, &Progress::default(), &[]).unwrap();
+    let (mut loaded, _) = load_state(&run, model.kept()).unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
     for i in 5..9 {
         let went_on = step.run(&mut store, batches.at(i), &input(i)).unwrap();
