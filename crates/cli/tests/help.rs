@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 14] = [
+const COMMANDS: [(&str, &[&str]); 15] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -20,6 +20,20 @@ const COMMANDS: [(&str, &[&str]); 14] = [
             "--overwrite",
             "--seed",
             "--tensorboard",
+        ],
+    ),
+    (
+        "prior",
+        &[
+            "<RUN>",
+            "--data",
+            "--device",
+            "--precision",
+            "--set",
+            "--steps",
+            "--resume",
+            "--overwrite",
+            "--seed",
         ],
     ),
     (
@@ -43,6 +57,7 @@ const COMMANDS: [(&str, &[&str]); 14] = [
             "--count",
             "--seed",
             "--temperature",
+            "--uniform",
             "--device",
             "--precision",
         ],
