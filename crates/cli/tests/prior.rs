@@ -113,7 +113,7 @@ fn a_prior_goes_the_whole_way() {
     );
 }
 
-/// The tensors of a state file; how long it took is not part of it.
+/// The tensors of a file; how long they took, and the order of notes beside them, is not part of it.
 fn tensors(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let file = SafeTensors::deserialize(bytes).unwrap();
     let mut all: Vec<(String, Vec<u8>)> = file
@@ -125,7 +125,7 @@ fn tensors(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_killed_prior_goes_on_to_the_same_bytes() {
+fn a_killed_prior_goes_on_to_the_same_numbers() {
     let scratch = Scratch::new();
     trained(&scratch, &[]);
     scratch.run(&["prior", "run"]).done();
@@ -139,7 +139,7 @@ fn a_killed_prior_goes_on_to_the_same_bytes() {
     let said = scratch.run(&["prior", "run", "--resume"]).done();
     assert!(said.contains("going on from step"), "{said}");
     let [again, state_again] = scratch.checkpoint("run/prior");
-    assert!(model == again, "the models differ");
+    assert!(tensors(&model) == tensors(&again), "the models differ");
     assert!(
         tensors(&state) == tensors(&state_again),
         "the states differ"
