@@ -43,6 +43,7 @@ const COMMANDS: [(&str, &[&str]); 15] = [
             "--split",
             "--samples",
             "--images",
+            "--batch",
             "--data",
             "--device",
             "--precision",
