@@ -24,6 +24,8 @@ pub enum Command {
     Demo(Demo),
     /// Train a model
     Train(Train),
+    /// Train a PixelCNN prior over the codes of a finished VQ-VAE
+    Prior(Prior),
     /// Bits per dim of a trained model: total, reconstruction, KL of each layer
     Eval(Eval),
     /// Draw pictures from a trained model's prior
@@ -96,6 +98,36 @@ pub struct Train {
 }
 
 #[derive(Arguments)]
+#[command(
+    after_help = "The prior goes to the folder prior of the run. `rrvq eval` then reports the bits with it, and \
+`rrvq sample` draws codes from it, position by position.\n\nExample: rrvq prior runs/small-vq-cifar10 --set prior.layers=8"
+)]
+pub struct Prior {
+    /// Run folder of a model with one layer of nearest codes
+    pub run: PathBuf,
+    /// Folder of the data set, if not the one the run was trained on
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    #[command(flatten)]
+    pub compute: Compute,
+    /// Change a setting of the prior, e.g. prior.lr=1e-3; may be given again and again
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Steps in all
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// Go on with the run's prior, with its own settings; later --set and --steps apply on top
+    #[arg(long)]
+    pub resume: bool,
+    /// Replace the run's prior
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
+    /// Seed of everything random
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+}
+
+#[derive(Arguments)]
 pub struct Eval {
     /// Run folder
     pub run: PathBuf,
@@ -138,6 +170,9 @@ pub struct Sample {
     /// 1 samples the model as it is, less is sharper, 0 takes every layer's mode
     #[arg(long, default_value_t = 1.0, value_name = "T")]
     pub temperature: f32,
+    /// Draw codes all alike, also where the run has a PixelCNN prior (`rrvq prior`)
+    #[arg(long)]
+    pub uniform: bool,
     #[command(flatten)]
     pub compute: Compute,
 }

@@ -6,6 +6,7 @@ mod commands;
 mod data;
 mod device;
 mod doctor;
+mod prior;
 mod terminal;
 
 use args::{Args, Command};
@@ -18,6 +19,7 @@ fn main() {
     let outcome = set_threads(args.threads.into()).and_then(|()| match &args.command {
         Command::Demo(demo) => commands::demo(demo),
         Command::Train(train) => commands::train(train),
+        Command::Prior(args) => prior::prior(args),
         Command::Eval(eval) => commands::eval(eval),
         Command::Sample(sample) => commands::sample(sample),
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),

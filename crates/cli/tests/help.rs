@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 15] = [
+const COMMANDS: [(&str, &[&str]); 16] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -20,6 +20,20 @@ const COMMANDS: [(&str, &[&str]); 15] = [
             "--overwrite",
             "--seed",
             "--tensorboard",
+        ],
+    ),
+    (
+        "prior",
+        &[
+            "<RUN>",
+            "--data",
+            "--device",
+            "--precision",
+            "--set",
+            "--steps",
+            "--resume",
+            "--overwrite",
+            "--seed",
         ],
     ),
     (
@@ -44,6 +58,7 @@ const COMMANDS: [(&str, &[&str]); 15] = [
             "--count",
             "--seed",
             "--temperature",
+            "--uniform",
             "--device",
             "--precision",
         ],

@@ -4,12 +4,13 @@
 //! comes from ([`Posterior`]): q in inference, p in generation.
 
 use super::backbone::{Pen, Resize};
-use crate::config::{LatentKind, ModelConfig, PriorKind, Sample, Top};
+use crate::config::{CodebookRule, LatentKind, ModelConfig, PriorKind, Sample, Top};
 use crate::latent::gaussian::Gaussian;
-use crate::latent::nearest::Nearest;
+use crate::latent::nearest::{Averages, Moved, Nearest};
 use crate::latent::responsibility::{Codebook, Prior, Sampling, any_code};
 use crate::likelihood::Pixels;
 use rrvq_tensor::op::Sampled;
+use rrvq_tensor::optim::Optimiser;
 use rrvq_tensor::{DType, Graph, Init, Var};
 
 /// A model on a drawing surface.
@@ -29,6 +30,8 @@ pub struct Elbo<'g> {
     pub codes: Vec<Var<'g>>,
     /// What training adds to the ELBO, in nats an image, [n, 1]: the losses of nearest codes.
     pub penalty: Option<Var<'g>>,
+    /// Where averages move the codebooks: what a training step makes of them.
+    pub moved: Vec<Moved<'g>>,
     /// Mean of each pixel, in bytes: 0 … 255, [n, h, w, channels].
     pub picture: Var<'g>,
     /// log p(x, z) − log q(z | x) of the sample, [n, 1]; only where it was asked for.
@@ -40,6 +43,8 @@ pub struct Elbo<'g> {
 struct Posterior<'a, 'g> {
     /// Up-pass features of each layer, bottom first; without them, samples come from the prior.
     up: Option<&'a [Var<'g>]>,
+    /// Codes of each layer, bottom first, [n · M, 1]; with them, nothing is sampled.
+    given: Option<&'a [Var<'g>]>,
     relaxed: bool,
     /// Draw the log probability of every sample, at the price of K-wide tensors.
     weigh: bool,
@@ -60,7 +65,6 @@ struct Spot<'a, 'g> {
 }
 
 /// What a layer's sample is to the rest of the model.
-#[derive(Clone, Copy)]
 struct Latent<'g> {
     /// [rows, d_e].
     z: Var<'g>,
@@ -69,6 +73,7 @@ struct Latent<'g> {
     code: Option<Var<'g>>,
     /// Nats of each row that training adds, [rows, 1].
     penalty: Option<Var<'g>>,
+    moved: Option<Moved<'g>>,
 }
 
 impl<'g> From<Sampled<'g>> for Latent<'g> {
@@ -78,6 +83,7 @@ impl<'g> From<Sampled<'g>> for Latent<'g> {
             kl: sampled.kl,
             code: Some(sampled.index),
             penalty: None,
+            moved: None,
         }
     }
 }
@@ -129,8 +135,9 @@ impl<'g> Hierarchy<'g> {
     fn elbo(&self, images: Var<'g>, relaxed: bool, weigh: bool) -> Elbo<'g> {
         let bytes = images.to_f32();
         let up = self.up(bytes);
-        let down = self.down(Posterior {
+        let mut down = self.down(Posterior {
             up: Some(&up),
+            given: None,
             relaxed,
             weigh,
         });
@@ -152,6 +159,11 @@ impl<'g> Hierarchy<'g> {
                 .iter()
                 .filter_map(|l| l.penalty.map(per_image))
                 .reduce(|a, b| a + b),
+            moved: down
+                .latents
+                .iter_mut()
+                .filter_map(|l| l.moved.take())
+                .collect(),
             picture: to_bytes(pixels.mean()),
             log_weight,
         }
@@ -161,6 +173,18 @@ impl<'g> Hierarchy<'g> {
     pub fn generate(&self) -> Var<'g> {
         let down = self.down(Posterior {
             up: None,
+            given: None,
+            relaxed: false,
+            weigh: false,
+        });
+        to_bytes(self.decode(down.features).mean())
+    }
+
+    /// Pictures of given codes, [n · M, 1] for each layer, bottom first: means of the pixels in bytes.
+    pub fn picture_of(&self, codes: &[Var<'g>]) -> Var<'g> {
+        let down = self.down(Posterior {
+            up: None,
+            given: Some(codes),
             relaxed: false,
             weigh: false,
         });
@@ -218,15 +242,16 @@ impl<'g> Hierarchy<'g> {
                 },
             };
             let (latent, weight) = match pen.config.latent {
+                _ if posterior.given.is_some() => (self.given(&spot, posterior.given), None),
                 LatentKind::Code => self.code(&spot, posterior.weigh),
                 LatentKind::Nearest => self.nearest(&spot, posterior.weigh),
                 LatentKind::Gaussian => self.gaussian(&spot, posterior.weigh),
             };
             weights.extend(weight);
+            let z = latent.z;
             if posterior.up.is_some() {
                 latents.push(latent);
             }
-            let z = latent.z;
             let resize = if grows { Resize::Up } else { Resize::Same };
             let identity = pen.blocks(&format!("dec.{}", layer + 2), d, pen.config.blocks, resize);
             d = identity
@@ -290,23 +315,41 @@ impl<'g> Hierarchy<'g> {
     fn nearest(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
         let config = self.pen.config;
         let codes = config.codes.at(spot.layer);
-        let book = Nearest::draw(&self.pen, &format!("{}.codes", spot.name), codes);
+        let name = format!("{}.codes", spot.name);
+        let book = Nearest::draw(&self.pen, &name, codes);
         let side = self.sides[spot.layer];
         match self.posterior(spot, config.embed) {
             Some(e) => {
-                let found = book.quantise(e, config.commitment as f32);
+                let book = book.starting(&self.pen, &name, spot.layer, e, self.batch);
+                let found = book.quantise(e, config.commitment as f32, config.codebook);
+                let index = found.sampled.index;
+                let averages = Averages::of_layer(&self.pen, spot.layer);
                 let latent = Latent {
                     penalty: Some(found.penalty),
+                    moved: (config.codebook == CodebookRule::Ema)
+                        .then(|| averages.moved(&name, codes, e, index, self.batch)),
                     ..found.sampled.into()
                 };
                 // The posterior is certain: log p − log q is −ln K.
-                (latent, weigh.then(|| -latent.kl))
+                let weight = weigh.then(|| -latent.kl);
+                (latent, weight)
             }
             None => {
                 let rows = self.batch * side * side;
                 (generated(any_code(book.mu, rows, spot.how.stream)), None)
             }
         }
+    }
+
+    /// A layer whose codes are known: their means.
+    fn given(&self, spot: &Spot<'_, 'g>, codes: Option<&[Var<'g>]>) -> Latent<'g> {
+        let config = self.pen.config;
+        let shape = [config.codes.at(spot.layer), config.embed];
+        let init = Init::Normal(config.code_scale as f32);
+        let name = format!("{}.codes.mean", spot.name);
+        let mu = self.pen.graph.param(&name, &shape, init);
+        let index = codes.and_then(|codes| codes.get(spot.layer));
+        generated(mu.gather(*index.expect("codes of every layer")))
     }
 
     /// A layer of Gaussians, likewise.
@@ -330,6 +373,7 @@ impl<'g> Hierarchy<'g> {
                     kl: drawn.kl,
                     code: None,
                     penalty: None,
+                    moved: None,
                 };
                 (latent, weigh.then_some(drawn.log_weight))
             }
@@ -355,6 +399,7 @@ fn generated<'g>(z: Var<'g>) -> Latent<'g> {
         kl,
         code: None,
         penalty: None,
+        moved: None,
     }
 }
 
@@ -392,6 +437,19 @@ impl<'g> Elbo<'g> {
             None => nats,
         };
         nats * (1.0 / nats_per_dim(config)) as f32
+    }
+}
+
+impl<'g> Elbo<'g> {
+    /// Draws what a training step changes: parameters by the gradient of `loss`, codebooks that follow averages by the
+    /// batch. Returns the gradient's global norm.
+    pub fn descend(&self, optimiser: &Optimiser, loss: Var<'g>) -> Var<'g> {
+        let g = loss.graph();
+        let means: Vec<(String, Var<'g>)> = self.moved.iter().map(|m| m.mean.clone()).collect();
+        for (memory, value) in self.moved.iter().flat_map(|m| &m.memories) {
+            g.assign(&memory.name, *value);
+        }
+        optimiser.draw_setting(loss, &means)
     }
 }
 

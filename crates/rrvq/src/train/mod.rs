@@ -92,9 +92,9 @@ pub fn train(job: &Job, watch: &mut dyn Watch) -> Result<Finished> {
 
 /// Whether there is a checkpoint to go on from. A run that was killed before its first one starts again; one that
 /// has a model but lost its state must not, as that would replace the model.
-fn goes_on(job: &Job, run: &Run) -> Result<bool> {
-    if job.existing != Existing::Resume || run.state().exists() {
-        return Ok(job.existing == Existing::Resume);
+pub(crate) fn goes_on(existing: Existing, run: &Run) -> Result<bool> {
+    if existing != Existing::Resume || run.state().exists() {
+        return Ok(existing == Existing::Resume);
     }
     match run.model().exists() {
         false => Ok(false),
@@ -143,9 +143,9 @@ impl<'a> Trainer<'a> {
         let model = Model::new(&config.model);
         let train = &config.train;
         let mut batches = Batches::new(data, train.seed, train.batch, config.data.flip);
-        let resuming = goes_on(job, &run)?;
+        let resuming = goes_on(job.existing, &run)?;
         let (store, progress) = match resuming {
-            true => load_state(&run, &model)?,
+            true => load_state(&run, model.kept())?,
             false => (
                 model.initial(device, train.seed, batches.at(0))?,
                 Progress::default(),
@@ -245,7 +245,13 @@ impl<'a> Trainer<'a> {
                 self.draw_samples()?;
             }
             if save_now {
-                save(&self.run, &self.model, &mut self.store, &self.progress)?;
+                save(
+                    &self.run,
+                    self.model.kept(),
+                    &mut self.store,
+                    &self.progress,
+                    &[],
+                )?;
                 self.saved = Some(self.progress.step);
                 watch.saved(done);
             }
