@@ -7,7 +7,7 @@ mod infer;
 mod step;
 
 pub use infer::{Inference, Scorer, Scores};
-pub use step::{Step, StepInput, StepOutcome};
+pub use step::{Step, StepInput, StepOutcome, objective};
 
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
