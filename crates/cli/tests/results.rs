@@ -197,7 +197,7 @@ fn a_run_is_described() {
     for word in [
         "trained 10 of 10 steps on swatches",
         "2 layers, 8 channels, embeddings of 8 dimensions",
-        "an image is 80 bits of code indices",
+        "an image is at most 80 bits of latents",
         "last evaluation, step 10",
     ] {
         assert!(text.contains(word), "{word:?} is not in {text}");

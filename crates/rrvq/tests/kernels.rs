@@ -2,9 +2,9 @@
 //! NVRTC but no GPU.
 
 use rrvq::bench::StepBench;
-use rrvq::config::{Grow, LatentKind, PriorKind, Sample, Top};
+use rrvq::config::{Backbone, Config, Estimator, Grow, LatentKind, PriorKind, Sample, Top};
 use rrvq::model::Hierarchy;
-use rrvq::programs::Model;
+use rrvq::programs::{Model, objective};
 use rrvq_tensor::compile::{Plan, Target, compile_for};
 use rrvq_tensor::device::cuda::launch::Function;
 use rrvq_tensor::device::cuda::{codegen, library, lower, nvrtc};
@@ -21,8 +21,7 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
         compile_for(target, graph, &model.layout, outputs).expect("compiles")
     };
     let step = Graph::new();
-    let elbo = Hierarchy::new(&step, &model.config, bench.batch).training_elbo();
-    let loss = elbo.loss(&model.config);
+    let (_, loss) = objective(&step, &model, &config.train);
     let optimiser = Optimiser {
         rule: Rule::AdaMax,
         beta1: 0.9,
@@ -117,15 +116,15 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         },
         false,
     ));
-    for (latent, prior) in [
-        (LatentKind::Gaussian, PriorKind::Embedding),
-        (LatentKind::Nearest, PriorKind::Embedding),
-        (LatentKind::Code, PriorKind::Direct),
-    ] {
-        let change = |config: &mut rrvq::config::Config| {
-            config.model.latent = latent;
-            config.model.prior = prior;
-        };
+    let changes: [fn(&mut Config); 6] = [
+        |config| config.model.latent = LatentKind::Gaussian,
+        |config| config.model.latent = LatentKind::Nearest,
+        |config| config.model.latent = LatentKind::Bernoulli,
+        |config| config.model.prior = PriorKind::Direct,
+        |config| config.model.backbone = Backbone::Mlp,
+        |config| config.train.estimator = Estimator::Vimco,
+    ];
+    for change in changes {
         all.extend(plans(&bench(4, 24, 16, 32, 4), change, true));
     }
     let functions: Vec<_> = all

@@ -68,6 +68,19 @@ impl ModelConfig {
         self.maps.len() * self.repeat
     }
 
+    /// Bits of an image's latents when all values are alike often: code indices, or bits; none for Gaussians.
+    pub fn latent_bits(&self) -> Option<f64> {
+        let position = |layer: usize| match self.latent {
+            LatentKind::Code | LatentKind::Nearest => Some((self.codes.at(layer) as f64).log2()),
+            LatentKind::Bernoulli => Some(self.embed as f64),
+            LatentKind::Gaussian => None,
+        };
+        let sides = self.sides().into_iter().enumerate();
+        sides
+            .map(|(layer, side)| Some((side * side) as f64 * position(layer)?))
+            .sum()
+    }
+
     /// The side of each layer's map, bottom first.
     pub fn sides(&self) -> Vec<usize> {
         self.maps
