@@ -328,7 +328,7 @@ pub fn info(args: &args::Info) -> Result<()> {
     let records = read(run.log())?;
     let last = records.iter().rev().find_map(|r| match r {
         Record::Eval(eval) => Some(eval),
-        Record::Train(_) => None,
+        Record::Train(_) | Record::Diverged(_) => None,
     });
     let m = &config.model;
     if args.json {
@@ -356,6 +356,9 @@ pub fn info(args: &args::Info) -> Result<()> {
     match m.latent_bits() {
         Some(bits) => line(format!("an image is at most {bits:.0} bits of latents")),
         None => line("latents are Gaussians: their bits are what the KL says"),
+    }
+    if let Some(Record::Diverged(end)) = records.last() {
+        line(format!("it stopped: {}", end.said));
     }
     match last {
         Some(eval) => {
