@@ -39,7 +39,7 @@ const SYSTEMS: [(&str, &[&str]); 14] = [
         &[
             "model.latent=bernoulli",
             "model.maps=[4]",
-            "model.bit_noise=0",
+            "model.bit_noise=0.5",
         ],
     ),
     (

@@ -38,7 +38,7 @@ section! {
         /// What the layers below see in training: "straight-through" (the hard code) or "relaxed" (a soft mixture).
         sample: Sample = Sample::StraightThrough,
         /// How far training moves a bit towards 0, at random, to find its slope: 0 not at all, 1 up to the whole way; for "bernoulli".
-        bit_noise: f64 = 0.25,
+        bit_noise: f64 = 0.0,
         /// Gumbel-softmax temperature, going linearly from `start` to `end` over the run.
         temperature: Temperature = Temperature::default(),
         /// Free bits: KL below this many nats a position is not pushed down (per layer, averaged over the batch).

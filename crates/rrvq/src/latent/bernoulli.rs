@@ -5,8 +5,7 @@
 //! first-order Fourier coefficient f̂(1) = ½ (f(1) − f(−1)). A network has no Fourier coefficients at hand, but it has
 //! derivatives, and the slope is their mean over the segment between the two points: f̂(1) = ½ ∫ f'(t) dt from −1 to 1.
 //! The straight-through estimator takes f' at one point of it. Which point, and with which weight, is all there is to
-//! choose; with f = Σ c_k t^k, plain straight-through finds k c_k m^(k−1) or thereabouts where c_k belongs for odd k and
-//! nothing for even k. What is done here, after Pervez, Cohen and Gavves (ICML 2020), derived anew from the line above:
+//! choose; with f = Σ c_k t^k the slope is Σ c_k over odd k, and plain straight-through finds k c_k for odd k and k c_k m for even k. What is done here, after Pervez, Cohen and Gavves (ICML 2020), derived anew from the line above:
 //!
 //! - **Weights.** f' at the sample counts 1 / (2 q(x)) times, as if both values had been drawn alike often. The mean is
 //!   then ½ (f'(1) + f'(−1)): the trapezoid rule, from which all even k drop out. Weights by themselves have no bound,
@@ -15,9 +14,10 @@
 //! - **Noise.** For a uniform bit and u uniform in [−1, 1], (x + u) / 2 is uniform in [−1, 1]: a bit is the first digit of
 //!   a uniform number. So training takes f' at a point between 0 and x, at random, and the mean of the weighted f' is
 //!   the integral itself: no bias from any k. The price is paid across bits: every bit stands nearer to 0 then,
-//!   and a product x_i x_j looks smaller than it is. `bit_noise` is how much of the way noise may go; with 0 the points
-//!   are the samples themselves, products are exact, and k = 3 counts threefold (`crates/rrvq/tests/bits.rs` holds all of
-//!   this to enumeration).
+//!   a product x_i x_j looks smaller than it is, and the decoder learns from bits it will not meet later. `bit_noise` is how
+//!   much of the way noise may go; with 0, the default, the points are the samples themselves, products are exact, and
+//!   k = 3 counts threefold (`crates/rrvq/tests/bits.rs` holds all of this to enumeration). Deep networks are mostly
+//!   products: in short runs the price outweighed the gain (README, "The numbers").
 //! - **Scale.** A third remedy of the paper shrinks the input, so that c_k falls as γ^k. Here the first layer below a bit
 //!   is weight-normalised on the first batch and would undo any γ, so there is none.
 //!
