@@ -1,13 +1,17 @@
 //! VIMCO's gradient against the exact one of a model small enough to enumerate, and its baseline's use.
 //!
 //! One latent of three codes: logits `a` of q and a table `b` of log p(x, z). The bound on two samples is then a sum over nine
-//! pairs, whose derivatives are taken in f64.
+//! pairs, whose derivatives are taken in f64. Then the same for whole models of two layers, whose states are enumerated.
 
+use rrvq::config::Config;
+use rrvq::model::Hierarchy;
 use rrvq::model::vimco::MultiSample;
+use rrvq::programs::{Model, objective};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::rng::Distribution;
-use rrvq_tensor::{DType, Data, Graph, Layout, Store, Var, compile, grad};
+use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store, Var, compile, grad};
+use std::collections::HashMap;
 
 const CODES: usize = 3;
 const IMAGES: usize = 2048;
@@ -162,4 +166,146 @@ fn a_sample_that_dwarfs_the_others_leaves_finite_numbers() {
         credit[0].abs() < 1e-3 && credit[2].abs() < 1e-3,
         "{credit:?}"
     );
+}
+
+/// The gradient for all parameters, one after another.
+fn flat_gradient<'g>(value: Var<'g>, model: &Model) -> Var<'g> {
+    let g = value.graph();
+    let offsets: Vec<usize> = model.layout.entries().iter().map(|e| e.offset).collect();
+    g.pack(&grad(value, &g.params()), &offsets, model.layout.len())
+}
+
+/// One state of the latents: log q, log weight, and the gradients of both.
+struct State {
+    log_q: f64,
+    log_weight: f64,
+    of_q: Vec<f64>,
+    of_weight: Vec<f64>,
+}
+
+/// All states of a model's latents for one image.
+fn states(model: &Model, store: &mut Store, image: &[u8], count: usize) -> Vec<State> {
+    let graph = Graph::new();
+    let hierarchy = Hierarchy::new(&graph, &model.config, 1).with_particles(1);
+    let elbo = hierarchy.scored_elbo();
+    let (log_q, log_weight) = (elbo.log_q.unwrap(), elbo.log_weight.unwrap());
+    let mut outputs = vec![
+        ("log_q", log_q),
+        ("log_weight", log_weight),
+        ("of_q", flat_gradient(log_q.sum(), model)),
+        ("of_weight", flat_gradient(log_weight.sum(), model)),
+    ];
+    outputs.extend(
+        ["top", "bottom"]
+            .into_iter()
+            .zip(elbo.samples.iter().copied()),
+    );
+    let mut program = Program::new(compile(&graph, &model.layout, &outputs).unwrap());
+    let mut found: HashMap<Vec<u32>, State> = HashMap::new();
+    for seed in 0..20_000 {
+        let inputs = [
+            ("images", Data::U8(image)),
+            ("counter", Data::U32(&counter(seed, 0))),
+            ("tau", Data::F32(&[1.0])),
+            // Hot, so that unlikely states are met too.
+            ("noise_scale", Data::F32(&[20.0])),
+        ];
+        program.run(store, &inputs).unwrap();
+        let wide = |name: &str| program.output(name).iter().map(|&v| v as f64).collect();
+        let bits = |name: &str| program.output(name).iter().map(|v| v.to_bits()).collect();
+        let latents: [Vec<u32>; 2] = [bits("top"), bits("bottom")];
+        found.entry(latents.concat()).or_insert_with(|| State {
+            log_q: program.output("log_q")[0] as f64,
+            log_weight: program.output("log_weight")[0] as f64,
+            of_q: wide("of_q"),
+            of_weight: wide("of_weight"),
+        });
+        if found.len() == count {
+            return found.into_values().collect();
+        }
+    }
+    panic!("only {} states of {count}", found.len());
+}
+
+#[test]
+fn whole_models_get_the_gradient_of_their_enumerated_bound() {
+    let kinds: [(&[&str], usize); 2] = [(&["model.codes=3"], 9), (&["model.latent=bernoulli"], 16)];
+    for (settings, count) in kinds {
+        let mut config = Config::default();
+        let common = [
+            "model.size=2",
+            "model.maps=[1, 1]",
+            "model.channels=4",
+            "model.embed=2",
+            "model.log_scale=1.0",
+            "train.estimator=vimco",
+            "train.particles=2",
+            "train.batch=256",
+        ];
+        for change in common.iter().chain(settings) {
+            config.set(change).unwrap();
+        }
+        config.validate().unwrap();
+        let model = Model::new(&config.model);
+        let image: Vec<u8> = (0..12).map(|i| (i * 97 % 256) as u8).collect();
+        let others: Vec<u8> = (0..16 * 12).map(|i| (i * i % 251) as u8).collect();
+        let first = model.initial(&Device::Cpu, 3, &others).unwrap();
+        let mut store = Store::with("theta", first.get("theta").to_vec());
+        let states = states(&model, &mut store, &image, count);
+        // ∇ E L = Σ q q' [L (∇ log q + ∇ log q') + w ∇ℓ + w' ∇ℓ'], over all pairs.
+        let (mut bound, mut exact) = (0.0, vec![0.0; model.layout.len()]);
+        for a in &states {
+            for b in &states {
+                let mass = (a.log_q + b.log_q).exp();
+                let (x, y) = (a.log_weight, b.log_weight);
+                let value = x.max(y) + ((-(x - y).abs()).exp() / 2.0 + 0.5).ln();
+                let share = 1.0 / (1.0 + (y - x).exp());
+                bound += mass * value;
+                for (i, sum) in exact.iter_mut().enumerate() {
+                    let scores = value * (a.of_q[i] + b.of_q[i]);
+                    let path = share * a.of_weight[i] + (1.0 - share) * b.of_weight[i];
+                    *sum += mass * (scores + path);
+                }
+            }
+        }
+        let graph = Graph::new();
+        let (_, loss) = objective(&graph, &model, &config.train);
+        // Nats of an image, as the bound is.
+        let nats = loss * -(12.0 * std::f64::consts::LN_2) as f32;
+        let outputs = [("bound", nats), ("gradient", flat_gradient(nats, &model))];
+        let mut program = Program::new(compile(&graph, &model.layout, &outputs).unwrap());
+        let images = image.repeat(config.train.batch);
+        let (seeds, mut bounds) = (300, 0.0);
+        let mut sums = vec![(0.0, 0.0); exact.len()];
+        for seed in 0..seeds {
+            let inputs = [
+                ("images", Data::U8(&images)),
+                ("counter", Data::U32(&counter(seed, 0))),
+                ("tau", Data::F32(&[1.0])),
+                ("noise_scale", Data::F32(&[1.0])),
+            ];
+            program.run(&mut store, &inputs).unwrap();
+            bounds += program.output("bound")[0] as f64 / seeds as f64;
+            for (sum, &v) in sums.iter_mut().zip(program.output("gradient")) {
+                *sum = (sum.0 + v as f64, sum.1 + (v as f64).powi(2));
+            }
+        }
+        assert!(
+            (bounds - bound).abs() < 0.05,
+            "{settings:?}: {bounds} {bound}"
+        );
+        let largest = exact.iter().fold(0f64, |x, v| x.max(v.abs()));
+        for (i, (&(sum, squares), exact)) in sums.iter().zip(&exact).enumerate() {
+            let mean = sum / seeds as f64;
+            let error = ((squares / seeds as f64 - mean * mean).max(0.0) / seeds as f64).sqrt();
+            assert!(
+                (mean - exact).abs() < 5.0 * error + 1e-4 * largest,
+                "{settings:?}, parameter {i}: {mean} ± {error}, exact {exact}"
+            );
+            assert!(
+                error < 0.05 * largest,
+                "the limit is a real one: {error} of {largest}"
+            );
+        }
+    }
 }

@@ -113,7 +113,7 @@ impl<'g> Hierarchy<'g> {
     }
 
     /// The same for an estimator that scores samples instead of looking through them.
-    pub(super) fn scored_elbo(&self) -> Elbo<'g> {
+    pub fn scored_elbo(&self) -> Elbo<'g> {
         self.elbo(Look::Scored)
     }
 
