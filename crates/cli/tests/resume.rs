@@ -254,7 +254,7 @@ fn an_unstable_ablation_ends_in_words_in_the_log_too() {
     scratch
         .run(&[&resume[..], &["--set", "train.lr=1e-3"]].concat())
         .done();
-    assert_eq!(scratch.logged("run", "diverged"), []);
+    assert!(scratch.logged("run", "diverged").is_empty());
 }
 
 #[test]
