@@ -164,6 +164,39 @@ impl Job {
         });
     }
 
+    /// A matrix product with the chain that finishes its result. cuBLASLt is asked for f32 alone, so what a
+    /// convolution shares with a product, and therefore lies in bf16, is turned on the way in and out.
+    fn product(&mut self, size: [usize; 3], turned: [bool; 2], ab: [Place; 2], chain: &Chain) {
+        let [m, k, n] = size;
+        let mut used = 0;
+        let mut lend = |len: usize| {
+            let lent = scratch(DType::F32).at(used);
+            used += len.next_multiple_of(64);
+            lent
+        };
+        let stored = elementwise::is_copy(chain).filter(|place| place.dtype == DType::F32);
+        let out = stored.unwrap_or_else(|| lend(m * n));
+        let mut factors = ab;
+        for (factor, len) in factors.iter_mut().zip([m * k, k * n]) {
+            if factor.dtype != DType::F32 {
+                let exact = lend(len);
+                self.launch(movement::convert(*factor, exact, len));
+                *factor = exact;
+            }
+        }
+        self.scratch = self.scratch.max(used * DType::F32.bytes());
+        self.actions.push(Action::Product(Product {
+            size,
+            turned,
+            a: factors[0],
+            b: factors[1],
+            out,
+        }));
+        if stored.is_none() {
+            self.launch(elementwise::map(chain, Some(out)));
+        }
+    }
+
     fn add(&mut self, kernel: &Kernel, exact: bool) {
         if is_empty(kernel) {
             return;
@@ -206,21 +239,7 @@ impl Job {
                 a,
                 b,
                 chain,
-            } => {
-                let stored = elementwise::is_copy(chain);
-                let out = stored.unwrap_or(scratch(DType::F32));
-                self.actions.push(Action::Product(Product {
-                    size: [*m, *k, *n],
-                    turned: [*ta, *tb],
-                    a: *a,
-                    b: *b,
-                    out,
-                }));
-                if stored.is_none() {
-                    self.scratch = self.scratch.max(m * n * 4);
-                    self.launch(elementwise::map(chain, Some(out)));
-                }
-            }
+            } => self.product([*m, *k, *n], [*ta, *tb], [*a, *b], chain),
             Kernel::Responsibility {
                 op,
                 rows,
@@ -322,4 +341,56 @@ pub fn functions(jobs: &[Job]) -> Vec<Function> {
         }
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{Target, compile_for};
+    use crate::graph::Graph;
+
+    /// A product whose result a convolution reads, and which reads what a convolution reads.
+    #[test]
+    fn products_meet_nothing_but_f32() {
+        let g = Graph::new();
+        let a = g.input("a", &[32, 16], DType::F32);
+        let b = g.input("b", &[16, 16], DType::F32);
+        let w = g.input("w", &[3, 3, 16, 16], DType::F32);
+        let mixed = a.elu().matmul(b, false, false);
+        let maps = [mixed, a.elu()].map(|x| {
+            let map = x.reshape(&[2, 4, 4, 16]).conv(w, 1);
+            map.reshape(&[32, 16])
+        });
+        let out = maps[0] + maps[1] + mixed.matmul(b, false, false);
+        let layout = g.layout();
+        let plan = compile_for(Target::cuda(true), &g, &layout, &[("out", out)]).unwrap();
+        let jobs = jobs(&plan, false);
+        let mut products = 0;
+        for job in &jobs {
+            for action in &job.actions {
+                let Action::Product(p) = action else { continue };
+                products += 1;
+                for place in [p.a, p.b, p.out] {
+                    assert_eq!(place.dtype, DType::F32, "{p:?}");
+                }
+                let lent = [p.a, p.b, p.out].map(|place| match place.base {
+                    Base::Scratch => (place.offset + 512) * 4,
+                    _ => 0,
+                });
+                assert!(lent.iter().all(|end| *end <= job.scratch), "{p:?}");
+            }
+        }
+        assert_eq!(products, 2);
+        let turned = |a: &Action| matches!(a, Action::Launch(_));
+        let of_products = jobs
+            .iter()
+            .filter(|j| j.actions.iter().any(|a| matches!(a, Action::Product(_))));
+        assert!(
+            of_products
+                .flat_map(|j| &j.actions)
+                .filter(|a| turned(a))
+                .count()
+                >= 2
+        );
+    }
 }
