@@ -29,6 +29,7 @@ const COMMANDS: [(&str, &[&str]); 14] = [
             "--split",
             "--samples",
             "--images",
+            "--batch",
             "--data",
             "--device",
             "--precision",
