@@ -308,6 +308,14 @@ pub fn sample(args: &args::Sample) -> Result<()> {
         drawn.len(),
         args.out.display()
     ));
+    if config.data.name == "swatches" {
+        let whole = drawn.iter().filter(|p| demonstration::is_uniform(p));
+        line(format!(
+            "{} of {} have one colour",
+            whole.count(),
+            drawn.len()
+        ));
+    }
     Ok(())
 }
 
@@ -370,7 +378,7 @@ pub fn info(args: &args::Info) -> Result<()> {
     let records = read(run.log())?;
     let last = records.iter().rev().find_map(|r| match r {
         Record::Eval(eval) => Some(eval),
-        Record::Train(_) => None,
+        Record::Train(_) | Record::Diverged(_) => None,
     });
     let m = &config.model;
     let with_prior = prior::described(&run)?;
@@ -397,14 +405,13 @@ pub fn info(args: &args::Info) -> Result<()> {
         m.embed,
         grouped(model.layout.count())
     ));
-    let codes: Vec<usize> = (0..m.layers()).map(|l| m.codes.at(l)).collect();
-    let bits: f64 = m
-        .sides()
-        .iter()
-        .zip(&codes)
-        .map(|(s, &k)| (s * s) as f64 * (k as f64).log2())
-        .sum();
-    line(format!("an image is {bits:.0} bits of code indices"));
+    match m.latent_bits() {
+        Some(bits) => line(format!("an image is at most {bits:.0} bits of latents")),
+        None => line("latents are Gaussians: their bits are what the KL says"),
+    }
+    if let Some(Record::Diverged(end)) = records.last() {
+        line(format!("it stopped: {}", end.said));
+    }
     match last {
         Some(eval) => {
             line(format!(
@@ -431,10 +438,17 @@ pub fn presets(args: &args::Presets) -> Result<()> {
     match &args.name {
         Some(name) => line(Config::preset(name)?.to_toml()?.trim_end()),
         None => {
-            let all = config::presets();
-            let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-            all.iter()
-                .for_each(|(name, what)| line(format!("{name:width$}  {what}")));
+            let names = config::presets().into_iter().map(|(name, _)| name.len());
+            let width = names.max().unwrap_or(0);
+            for (i, (title, presets)) in config::preset_groups().into_iter().enumerate() {
+                line(format!("{}{title}", if i > 0 { "\n" } else { "" }));
+                presets
+                    .iter()
+                    .for_each(|(name, what)| line(format!("  {name:width$}  {what}")));
+            }
+            line(
+                "\n`rrvq presets NAME` prints all settings of one; a file of yours may begin with: base = \"NAME\"",
+            );
         }
     }
     Ok(())

@@ -102,7 +102,7 @@ fn a_configuration_that_cannot_be_read_is_named() {
         .refused(&["no preset \"tiny-swatch\"", "did you mean tiny-swatches?"]);
     scratch
         .run(&["presets", "zzzz"])
-        .refused(&["no preset \"zzzz\"", "tiny-swatches"]);
+        .refused(&["no preset \"zzzz\"", "`rrvq presets` lists"]);
 }
 
 #[test]

@@ -224,6 +224,40 @@ fn numbers_that_are_not_finite_end_the_run_and_keep_the_checkpoint() {
 }
 
 #[test]
+fn an_unstable_ablation_ends_in_words_in_the_log_too() {
+    let scratch = Scratch::new();
+    let train = ["train", "--preset", "tiny-swatches", "--out", "run"];
+    let ablation = ["--set", "model.prior=direct", "--set", "train.save_every=5"];
+    let first = [&train[..], &ablation, &["--steps", "5"]].concat();
+    scratch.run(&first).done();
+    let before = scratch.checkpoint("run");
+    let resume = ["train", "--resume", "--out", "run", "--steps", "40"];
+    let said = scratch.run(&[&resume[..], &["--set", "train.lr=1e25"]].concat());
+    said.refused(&[
+        "left the finite numbers at step",
+        "checkpoint of step 5 in run/state.safetensors",
+        "a direct prior with learnt variances is known to be unstable",
+    ]);
+    assert!(scratch.checkpoint("run") == before);
+    let log = String::from_utf8(scratch.read("run/log.jsonl")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(last["kind"], "diverged");
+    assert!(said.err.contains(last["said"].as_str().unwrap()), "{last}");
+    assert!(said.err.contains(last["place"].as_str().unwrap()), "{last}");
+    assert!(!log.contains("null"), "no record without numbers: {log}");
+    assert!(
+        scratch
+            .run(&["info", "run"])
+            .done()
+            .contains("it stopped: training left")
+    );
+    scratch
+        .run(&[&resume[..], &["--set", "train.lr=1e-3"]].concat())
+        .done();
+    assert!(scratch.logged("run", "diverged").is_empty());
+}
+
+#[test]
 fn a_run_that_is_lost_from_the_start_says_so() {
     let scratch = Scratch::new();
     let train = [

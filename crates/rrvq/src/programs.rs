@@ -9,7 +9,7 @@ mod step;
 
 pub use codes::{Coder, Decoder};
 pub use infer::{Inference, Scorer, Scores};
-pub use step::{Step, StepInput, StepOutcome};
+pub use step::{Step, StepInput, StepOutcome, objective};
 
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};

@@ -2,11 +2,13 @@
 //! NVRTC but no GPU.
 
 use rrvq::bench::StepBench;
-use rrvq::config::{CodebookRule, Config, Grow, LatentKind, PriorKind, Sample, Top};
+use rrvq::config::{
+    Backbone, CodebookRule, Config, Estimator, Grow, LatentKind, PriorKind, Sample, Top,
+};
 use rrvq::model::{Hierarchy, Pen};
 use rrvq::prior::PriorModel;
 use rrvq::prior::network::PixelCnn;
-use rrvq::programs::Model;
+use rrvq::programs::{Model, objective};
 use rrvq_tensor::compile::{Plan, Target, compile_for};
 use rrvq_tensor::device::cuda::launch::Function;
 use rrvq_tensor::device::cuda::{codegen, library, lower, nvrtc};
@@ -23,8 +25,7 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
         compile_for(target, graph, &model.layout, outputs).expect("compiles")
     };
     let step = Graph::new();
-    let elbo = Hierarchy::new(&step, &model.config, bench.batch).training_elbo();
-    let loss = elbo.loss(&model.config);
+    let (elbo, loss) = objective(&step, &model, &config.train);
     let optimiser = Optimiser {
         rule: Rule::AdaMax,
         beta1: 0.9,
@@ -35,9 +36,9 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
     };
     let norm = elbo.descend(&optimiser, loss);
     let evaluation = Graph::new();
-    let elbo = Hierarchy::new(&evaluation, &model.config, bench.batch).weighed_elbo();
-    let mut judged = vec![("weight", elbo.log_weight.expect("asked for"))];
-    judged.extend(elbo.codes.first().map(|&codes| ("codes", codes)));
+    let scored = Hierarchy::new(&evaluation, &model.config, bench.batch).weighed_elbo();
+    let mut judged = vec![("weight", scored.log_weight.expect("asked for"))];
+    judged.extend(scored.codes.first().map(|&codes| ("codes", codes)));
     let sampler = Graph::new();
     let picture = Hierarchy::new(&sampler, &model.config, bench.batch).generate();
     vec![
@@ -165,16 +166,19 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         },
         false,
     ));
-    for (latent, prior) in [
-        (LatentKind::Gaussian, PriorKind::Embedding),
-        (LatentKind::Nearest, PriorKind::Embedding),
-        (LatentKind::Code, PriorKind::Direct),
-    ] {
-        let change = |config: &mut rrvq::config::Config| {
-            config.model.latent = latent;
-            config.model.prior = prior;
+    let changes: [fn(&mut Config); 7] = [
+        |config| config.model.latent = LatentKind::Gaussian,
+        |config| config.model.latent = LatentKind::Nearest,
+        |config| {
+            config.model.latent = LatentKind::Nearest;
             config.model.codebook = CodebookRule::Ema;
-        };
+        },
+        |config| config.model.latent = LatentKind::Bernoulli,
+        |config| config.model.prior = PriorKind::Direct,
+        |config| config.model.backbone = Backbone::Mlp,
+        |config| config.train.estimator = Estimator::Vimco,
+    ];
+    for change in changes {
         all.extend(plans(&bench(4, 24, 16, 32, 4), change, true));
     }
     all.extend(prior_plans(true));

@@ -140,7 +140,7 @@ fn a_gaussian_s_kl_is_the_integral_and_its_sample_has_its_moments() {
     let outputs = [
         ("kl", drawn.kl),
         ("z", drawn.z),
-        ("weight", drawn.log_weight),
+        ("weight", drawn.log_p - drawn.log_q),
     ];
     let mut program = Program::new(compile(&g, &Layout::default(), &outputs).unwrap());
     let (q, p) = (random(6, ROWS * 2 * DIM), random(7, ROWS * 2 * DIM));

@@ -17,9 +17,11 @@ section! {
         image_channels: usize = 3,
         /// Channels of the backbone.
         channels: usize = 64,
-        /// What a latent is: a "code" by responsibilities, the "nearest" code (VQ-VAE), or a "gaussian" (Spatial-VAE).
+        /// What the networks are made of: "convolution", or "mlp" (fully connected: no place is nearer than another).
+        backbone: Backbone = Backbone::Convolution,
+        /// What a latent is: a "code" by responsibilities, the "nearest" code (VQ-VAE), a "gaussian" (Spatial-VAE) or "bernoulli" bits (FouST).
         latent: LatentKind = LatentKind::Code,
-        /// Dimensions of an embedding and of a code's mean.
+        /// Dimensions of an embedding and of a code's mean; bits a position, for "bernoulli".
         embed: usize = 32,
         /// Codes in a codebook: one number for all layers, or a list with one for each layer, bottom first.
         codes: Codes = Codes::Same(64),
@@ -35,6 +37,8 @@ section! {
         sigma: Sigma = Sigma::Diagonal,
         /// What the layers below see in training: "straight-through" (the hard code) or "relaxed" (a soft mixture).
         sample: Sample = Sample::StraightThrough,
+        /// How far training moves a bit towards 0, at random, to find its slope: 0 not at all, 1 up to the whole way; for "bernoulli".
+        bit_noise: f64 = 0.0,
         /// Gumbel-softmax temperature, going linearly from `start` to `end` over the run.
         temperature: Temperature = Temperature::default(),
         /// Free bits: KL below this many nats a position is not pushed down (per layer, averaged over the batch).
@@ -68,6 +72,19 @@ impl ModelConfig {
     /// How many layers of latents there are.
     pub fn layers(&self) -> usize {
         self.maps.len() * self.repeat
+    }
+
+    /// Bits of an image's latents when all values are alike often: code indices, or bits; none for Gaussians.
+    pub fn latent_bits(&self) -> Option<f64> {
+        let position = |layer: usize| match self.latent {
+            LatentKind::Code | LatentKind::Nearest => Some((self.codes.at(layer) as f64).log2()),
+            LatentKind::Bernoulli => Some(self.embed as f64),
+            LatentKind::Gaussian => None,
+        };
+        let sides = self.sides().into_iter().enumerate();
+        sides
+            .map(|(layer, side)| Some((side * side) as f64 * position(layer)?))
+            .sum()
     }
 
     /// The side of each layer's map, bottom first.
@@ -121,6 +138,10 @@ section! {
         steps: usize = 5000,
         /// Images a step.
         batch: usize = 64,
+        /// Gradient of the posterior: "pathwise" (through the sample) or "vimco" (weights of many samples; no free bits).
+        estimator: Estimator = Estimator::Pathwise,
+        /// Samples an image in training, for "vimco".
+        particles: usize = 5,
         /// The optimiser: "adamax" or "adam".
         optimiser: Optimiser = Optimiser::AdaMax,
         /// Learning rate, after the warm-up and before the schedule lowers it.
@@ -234,6 +255,28 @@ choice! {
         Nearest = "nearest",
         /// A diagonal Gaussian.
         Gaussian = "gaussian",
+        /// Bits.
+        Bernoulli = "bernoulli",
+    }
+}
+
+choice! {
+    /// What the networks are made of.
+    pub enum Backbone {
+        /// Convolutions over maps.
+        Convolution = "convolution",
+        /// Fully connected layers.
+        Mlp = "mlp",
+    }
+}
+
+choice! {
+    /// How training finds the gradient of the posterior.
+    pub enum Estimator {
+        /// Through the sample, relaxed or straight.
+        Pathwise = "pathwise",
+        /// From the weights of several samples of an image (Mnih and Rezende 2016).
+        Vimco = "vimco",
     }
 }
 

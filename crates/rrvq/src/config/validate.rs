@@ -1,6 +1,9 @@
 //! Whether the values of a configuration make sense, each alone and all together.
 
-use super::{Codes, Config, Crop, CropWord, DataConfig, ModelConfig, PriorConfig, Schedule};
+use super::{
+    Codes, Config, Crop, CropWord, DataConfig, Estimator, LatentKind, ModelConfig, PriorConfig,
+    Schedule, TrainConfig,
+};
 use crate::data;
 use crate::error::{Error, Result};
 
@@ -24,6 +27,7 @@ impl Config {
             1,
             1_000_000,
         )?;
+        check_estimator(model, train)?;
         above_zero("train.lr", train.lr)?;
         above_zero("train.epsilon", train.epsilon)?;
         at_least_zero("train.clip", train.clip)?;
@@ -77,6 +81,27 @@ pub(crate) fn check_crop(data: &DataConfig) -> Result<()> {
     Ok(())
 }
 
+/// VIMCO weighs samples by their probabilities, so there must be some, and more than one sample.
+fn check_estimator(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
+    if train.estimator != Estimator::Vimco {
+        return Ok(());
+    }
+    within("train.particles", train.particles, 2, 1024)?;
+    if !matches!(model.latent, LatentKind::Code | LatentKind::Bernoulli) {
+        return Err(Error::new(format!(
+            "train.estimator is \"vimco\", which needs samples with probabilities, but model.latent is \"{}\"; \
+             set model.latent to \"code\" or \"bernoulli\"",
+            model.latent
+        )));
+    }
+    if train.kl_warmup > 0 {
+        return Err(Error::new(
+            "train.kl_warmup is set, but train.estimator is \"vimco\", whose bound has no KL of its own to warm up; set it to 0",
+        ));
+    }
+    Ok(())
+}
+
 fn check_model(model: &ModelConfig) -> Result<()> {
     within("model.size", model.size, 2, 4096)?;
     within("model.repeat", model.repeat, 1, 1024)?;
@@ -112,6 +137,12 @@ fn check_model(model: &ModelConfig) -> Result<()> {
     at_least_zero("model.commitment", model.commitment)?;
     below_one("model.codebook_decay", model.codebook_decay)?;
     below_one("model.codebook_revive", model.codebook_revive)?;
+    if !(0.0..=1.0).contains(&model.bit_noise) {
+        return Err(Error::new(format!(
+            "model.bit_noise is {}; expected between 0 and 1",
+            model.bit_noise
+        )));
+    }
     if !(-12.0..=4.0).contains(&model.log_scale) {
         return Err(Error::new(format!(
             "model.log_scale is {}; expected between -12 and 4",
@@ -317,6 +348,7 @@ mod tests {
             ("model.commitment=-1", "model.commitment"),
             ("model.codebook_decay=1", "model.codebook_decay"),
             ("model.codebook_revive=nan", "model.codebook_revive"),
+            ("model.bit_noise=1.5", "model.bit_noise"),
             ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
             ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
             ("data.test_images=0", "data.test_images"),
@@ -332,6 +364,14 @@ mod tests {
         assert!(
             said(&["train.schedule=plateau", "train.eval_every=0"]).contains("train.eval_every")
         );
+    }
+
+    #[test]
+    fn vimco_needs_probabilities_and_samples() {
+        let vimco = "train.estimator=vimco";
+        assert!(said(&[vimco, "train.particles=1"]).contains("train.particles"));
+        assert!(said(&[vimco, "model.latent=gaussian"]).contains("model.latent is \"gaussian\""));
+        assert!(said(&[vimco, "train.kl_warmup=3"]).contains("train.kl_warmup"));
     }
 
     #[test]

@@ -4,20 +4,25 @@
 //! comes from ([`Posterior`]): q in inference, p in generation.
 
 use super::backbone::{Pen, Resize};
-use crate::config::{CodebookRule, LatentKind, ModelConfig, PriorKind, Sample, Top};
-use crate::latent::gaussian::Gaussian;
-use crate::latent::nearest::{Averages, Moved, Nearest};
-use crate::latent::responsibility::{Codebook, Prior, Sampling, any_code};
+use super::layer::{Latent, Look, Spot, Weight};
+use crate::config::{Backbone, LatentKind, ModelConfig, Sample, Top};
+use crate::latent::nearest::Moved;
+use crate::latent::responsibility::Sampling;
 use crate::likelihood::Pixels;
-use rrvq_tensor::op::Sampled;
 use rrvq_tensor::optim::Optimiser;
 use rrvq_tensor::{DType, Graph, Init, Var};
 
 /// A model on a drawing surface.
 pub struct Hierarchy<'g> {
     pub pen: Pen<'g>,
-    sides: Vec<usize>,
-    batch: usize,
+    /// Sides of each layer's map of latents, and of its features.
+    pub(super) sides: Vec<usize>,
+    pub(super) features: Vec<usize>,
+    /// Images, and samples of each.
+    images: usize,
+    particles: usize,
+    /// Both multiplied: how many times the down pass is made.
+    pub(super) batch: usize,
 }
 
 /// The pieces of the ELBO, bottom layer first.
@@ -26,7 +31,9 @@ pub struct Elbo<'g> {
     pub log_likelihood: Var<'g>,
     /// KL of each layer and image in nats, [n, 1] each.
     pub kl: Vec<Var<'g>>,
-    /// The sampled codes of each layer, [n · M, 1]; none where latents are Gaussians.
+    /// What the layers below see of each layer's sample, [n · M, d_e].
+    pub samples: Vec<Var<'g>>,
+    /// The sampled codes of each layer, [n · M, 1]; none where latents are not codes.
     pub codes: Vec<Var<'g>>,
     /// What training adds to the ELBO, in nats an image, [n, 1]: the losses of nearest codes.
     pub penalty: Option<Var<'g>>,
@@ -36,6 +43,8 @@ pub struct Elbo<'g> {
     pub picture: Var<'g>,
     /// log p(x, z) − log q(z | x) of the sample, [n, 1]; only where it was asked for.
     pub log_weight: Option<Var<'g>>,
+    /// log q(z | x) of the sample, likewise.
+    pub log_q: Option<Var<'g>>,
 }
 
 /// Where the samples of the down pass come from.
@@ -45,55 +54,15 @@ struct Posterior<'a, 'g> {
     up: Option<&'a [Var<'g>]>,
     /// Codes of each layer, bottom first, [n · M, 1]; with them, nothing is sampled.
     given: Option<&'a [Var<'g>]>,
-    relaxed: bool,
-    /// Draw the log probability of every sample, at the price of K-wide tensors.
-    weigh: bool,
-}
-
-/// Where in the down pass a latent is drawn.
-struct Spot<'a, 'g> {
-    layer: usize,
-    name: &'a str,
-    /// Features from above.
-    d: Var<'g>,
-    /// Features of the up pass; without them, samples come from the prior.
-    up: Option<Var<'g>>,
-    grows: bool,
-    /// The top layer's prior is fixed.
-    uniform: bool,
-    how: Sampling<'g>,
-}
-
-/// What a layer's sample is to the rest of the model.
-struct Latent<'g> {
-    /// [rows, d_e].
-    z: Var<'g>,
-    /// Nats of each row, [rows, 1].
-    kl: Var<'g>,
-    code: Option<Var<'g>>,
-    /// Nats of each row that training adds, [rows, 1].
-    penalty: Option<Var<'g>>,
-    moved: Option<Moved<'g>>,
-}
-
-impl<'g> From<Sampled<'g>> for Latent<'g> {
-    fn from(sampled: Sampled<'g>) -> Self {
-        Latent {
-            z: sampled.z,
-            kl: sampled.kl,
-            code: Some(sampled.index),
-            penalty: None,
-            moved: None,
-        }
-    }
+    look: Look,
 }
 
 /// What the down pass gives.
 struct Down<'g> {
     features: Var<'g>,
     latents: Vec<Latent<'g>>,
-    /// log p − log q of each layer's samples, where asked for.
-    weights: Vec<Var<'g>>,
+    /// Of each layer's samples, where asked for.
+    weights: Vec<Weight<'g>>,
 }
 
 impl<'g> Hierarchy<'g> {
@@ -102,8 +71,25 @@ impl<'g> Hierarchy<'g> {
     }
 
     pub fn with_pen(pen: Pen<'g>, batch: usize) -> Self {
-        let sides = pen.config.sides();
-        Hierarchy { pen, sides, batch }
+        Hierarchy {
+            sides: pen.config.sides(),
+            features: Self::feature_sides(&pen),
+            images: batch,
+            particles: 1,
+            batch,
+            pen,
+        }
+    }
+
+    /// The same with `particles` samples of each image, all first ones before all second ones.
+    pub fn with_particles(mut self, particles: usize) -> Self {
+        self.particles = particles;
+        self.batch = self.images * particles;
+        self
+    }
+
+    pub fn particles(&self) -> usize {
+        self.particles
     }
 
     /// The input all programs that look at images share.
@@ -111,7 +97,7 @@ impl<'g> Hierarchy<'g> {
         let c = self.pen.config;
         self.pen.graph.input(
             "images",
-            &[self.batch, c.size, c.size, c.image_channels],
+            &[self.images, c.size, c.size, c.image_channels],
             DType::U8,
         )
     }
@@ -119,39 +105,49 @@ impl<'g> Hierarchy<'g> {
     /// The ELBO as training sees it.
     pub fn training_elbo(&self) -> Elbo<'g> {
         let relaxed = self.pen.config.sample == Sample::Relaxed;
-        self.elbo(self.images(), relaxed, false)
+        self.elbo(Look::Train { relaxed })
     }
 
     /// The ELBO with hard samples, the only one that is reported.
     pub fn hard_elbo(&self) -> Elbo<'g> {
-        self.elbo(self.images(), false, false)
+        self.elbo(Look::Hard)
     }
 
     /// The same with the log weight of the sample, for the importance bound.
     pub fn weighed_elbo(&self) -> Elbo<'g> {
-        self.elbo(self.images(), false, true)
+        self.elbo(Look::Weighed)
     }
 
-    fn elbo(&self, images: Var<'g>, relaxed: bool, weigh: bool) -> Elbo<'g> {
-        let bytes = images.to_f32();
+    /// The same for an estimator that scores samples instead of looking through them.
+    pub fn scored_elbo(&self) -> Elbo<'g> {
+        self.elbo(Look::Scored)
+    }
+
+    fn elbo(&self, look: Look) -> Elbo<'g> {
+        let bytes = self.images().to_f32();
         let up = self.up(bytes);
+        let up: Vec<Var<'g>> = up
+            .into_iter()
+            .map(|map| self.for_each_particle(map))
+            .collect();
+        let bytes = self.for_each_particle(bytes);
         let mut down = self.down(Posterior {
             up: Some(&up),
             given: None,
-            relaxed,
-            weigh,
+            look,
         });
         let pixels = self.decode(down.features);
         let log_likelihood = pixels.log_likelihood(bytes);
         let n = self.batch;
         let per_image = |rows: Var<'g>| rows.reshape(&[n, rows.size() / n]).sum_last();
-        let log_weight = weigh.then(|| {
-            down.weights
-                .iter()
-                .fold(log_likelihood, |sum, &w| sum + per_image(w))
+        let log_weight = look.weighs().then(|| {
+            let of_layer = |w: &Weight<'g>| per_image(w.log_p - w.log_q);
+            let layers = down.weights.iter().map(of_layer);
+            layers.fold(log_likelihood, |sum, w| sum + w)
         });
         Elbo {
             log_likelihood,
+            samples: down.latents.iter().map(|l| l.z).collect(),
             kl: down.latents.iter().map(|l| per_image(l.kl)).collect(),
             codes: down.latents.iter().filter_map(|l| l.code).collect(),
             penalty: down
@@ -166,7 +162,21 @@ impl<'g> Hierarchy<'g> {
                 .collect(),
             picture: to_bytes(pixels.mean()),
             log_weight,
+            log_q: down
+                .weights
+                .iter()
+                .map(|w| per_image(w.log_q))
+                .reduce(|a, b| a + b),
         }
+    }
+
+    /// A map of each image as one of each sample.
+    fn for_each_particle(&self, map: Var<'g>) -> Var<'g> {
+        let mut shape = map.shape();
+        shape[0] *= self.particles;
+        map.reshape(&[1, map.size()])
+            .broadcast(&[self.particles, map.size()])
+            .reshape(&shape)
     }
 
     /// Pictures from the prior, one top-down pass: means of the pixels in bytes.
@@ -174,8 +184,7 @@ impl<'g> Hierarchy<'g> {
         let down = self.down(Posterior {
             up: None,
             given: None,
-            relaxed: false,
-            weigh: false,
+            look: Look::Hard,
         });
         to_bytes(self.decode(down.features).mean())
     }
@@ -185,8 +194,7 @@ impl<'g> Hierarchy<'g> {
         let down = self.down(Posterior {
             up: None,
             given: Some(codes),
-            relaxed: false,
-            weigh: false,
+            look: Look::Hard,
         });
         to_bytes(self.decode(down.features).mean())
     }
@@ -197,15 +205,18 @@ impl<'g> Hierarchy<'g> {
         let c = pen.config.channels;
         // Pixel centres in (−1, 1).
         let x = (bytes + 0.5) * (1.0 / 128.0) - 1.0;
-        let mut h = pen.conv("enc.1", x, c, 3, 2);
+        let mut h = match pen.config.backbone {
+            Backbone::Convolution => pen.conv("enc.1", x, c, 3, 2),
+            Backbone::Mlp => pen.dense_image("enc.1", x),
+        };
         let mut step = 0;
-        while h.dim(1) > self.sides[0] {
+        while h.dim(1) > self.features[0] {
             step += 1;
             h = pen.conv(&format!("enc.1.down{step}"), h.elu(), c, 3, 2);
         }
         let mut features = vec![h];
-        for layer in 1..self.sides.len() {
-            let shrinks = self.sides[layer] < self.sides[layer - 1];
+        for layer in 1..self.features.len() {
+            let shrinks = self.features[layer] < self.features[layer - 1];
             let resize = if shrinks { Resize::Down } else { Resize::Same };
             h = pen.blocks(&format!("enc.{}", layer + 1), h, pen.config.blocks, resize);
             features.push(h);
@@ -216,17 +227,17 @@ impl<'g> Hierarchy<'g> {
     /// d_ℓ = dec_{ℓ+1}(d_{ℓ+1}) + pladder_ℓ(μ[z_ℓ]), from the learnt d_{L+1} down to d_1.
     fn down(&self, posterior: Posterior<'_, 'g>) -> Down<'g> {
         let (pen, g, n) = (&self.pen, self.pen.graph, self.batch);
-        let (c, embed) = (pen.config.channels, pen.config.embed);
+        let c = pen.config.channels;
         let layers = self.sides.len();
-        let top = self.sides[layers - 1];
+        let top = self.features[layers - 1];
         let start = g.param("top", &[1, top, top, c], Init::Constant(0.0));
         let mut d = start.broadcast(&[n, top, top, c]);
         let (tau, noise_scale) = (g.scalar_input("tau"), g.scalar_input("noise_scale"));
         let (mut latents, mut weights) = (Vec::new(), Vec::new());
         for layer in (0..layers).rev() {
             let name = format!("layer.{}", layer + 1);
-            let side = self.sides[layer];
-            let grows = layer + 1 < layers && side > self.sides[layer + 1];
+            let side = self.features[layer];
+            let grows = layer + 1 < layers && side > self.features[layer + 1];
             let spot = Spot {
                 layer,
                 name: &name,
@@ -237,15 +248,17 @@ impl<'g> Hierarchy<'g> {
                 how: Sampling {
                     tau,
                     noise_scale,
-                    relaxed: posterior.relaxed,
+                    relaxed: posterior.look == Look::Train { relaxed: true },
                     stream: layer as u32,
                 },
+                look: posterior.look,
             };
             let (latent, weight) = match pen.config.latent {
                 _ if posterior.given.is_some() => (self.given(&spot, posterior.given), None),
-                LatentKind::Code => self.code(&spot, posterior.weigh),
-                LatentKind::Nearest => self.nearest(&spot, posterior.weigh),
-                LatentKind::Gaussian => self.gaussian(&spot, posterior.weigh),
+                LatentKind::Code => self.code(&spot),
+                LatentKind::Nearest => self.nearest(&spot),
+                LatentKind::Gaussian => self.gaussian(&spot),
+                LatentKind::Bernoulli => self.bits(&spot),
             };
             weights.extend(weight);
             let z = latent.z;
@@ -257,7 +270,7 @@ impl<'g> Hierarchy<'g> {
             d = identity
                 + pen.pladder(
                     &format!("{name}.pladder"),
-                    z.reshape(&[n, side, side, embed]),
+                    z.reshape(&[n, side, side, z.size() / (n * side * side)]),
                 );
         }
         latents.reverse();
@@ -268,138 +281,13 @@ impl<'g> Hierarchy<'g> {
         }
     }
 
-    /// A strap's or ladder's map as rows of `out` values.
-    fn rows(&self, spot: &Spot<'_, 'g>, map: Var<'g>, out: usize) -> Var<'g> {
-        let side = self.sides[spot.layer];
-        map.reshape(&[self.batch * side * side, out])
-    }
-
-    fn pstrap(&self, spot: &Spot<'_, 'g>, out: usize) -> Var<'g> {
-        let name = format!("{}.pstrap", spot.name);
-        self.rows(spot, self.pen.strap(&name, spot.d, out, spot.grows), out)
-    }
-
-    /// qladder + qstrap, where there is something to infer from.
-    fn posterior(&self, spot: &Spot<'_, 'g>, out: usize) -> Option<Var<'g>> {
-        let (pen, name) = (&self.pen, spot.name);
-        let e_q = pen.qladder(&format!("{name}.qladder"), spot.up?, out)
-            + pen.strap(&format!("{name}.qstrap"), spot.d, out, spot.grows);
-        Some(self.rows(spot, e_q, out))
-    }
-
-    /// A layer of codes, and log p − log q of its samples where asked for.
-    fn code(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
-        let (pen, embed) = (&self.pen, self.pen.config.embed);
-        let codes = pen.config.codes.at(spot.layer);
-        let book = Codebook::draw(pen, &format!("{}.codes", spot.name), codes);
-        let prior = match pen.config.prior {
-            _ if spot.uniform => Prior::Uniform,
-            PriorKind::Embedding => Prior::Embedding(self.pstrap(spot, embed)),
-            PriorKind::Direct => Prior::Direct(self.pstrap(spot, codes)),
-        };
-        match self.posterior(spot, embed) {
-            Some(e_q) if weigh => {
-                let w = book.sample_slowly(e_q, prior, spot.how);
-                (w.sampled.into(), Some(w.log_p - w.log_q))
-            }
-            Some(e_q) => (book.sample(e_q, prior, spot.how).into(), None),
-            None => {
-                let side = self.sides[spot.layer];
-                let z = book.sample_prior(prior, self.batch * side * side, spot.how);
-                (generated(z), None)
-            }
-        }
-    }
-
-    /// A layer of nearest codes, likewise.
-    fn nearest(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
-        let config = self.pen.config;
-        let codes = config.codes.at(spot.layer);
-        let name = format!("{}.codes", spot.name);
-        let book = Nearest::draw(&self.pen, &name, codes);
-        let side = self.sides[spot.layer];
-        match self.posterior(spot, config.embed) {
-            Some(e) => {
-                let book = book.starting(&self.pen, &name, spot.layer, e, self.batch);
-                let found = book.quantise(e, config.commitment as f32, config.codebook);
-                let index = found.sampled.index;
-                let averages = Averages::of_layer(&self.pen, spot.layer);
-                let latent = Latent {
-                    penalty: Some(found.penalty),
-                    moved: (config.codebook == CodebookRule::Ema)
-                        .then(|| averages.moved(&name, codes, e, index, self.batch)),
-                    ..found.sampled.into()
-                };
-                // The posterior is certain: log p − log q is −ln K.
-                let weight = weigh.then(|| -latent.kl);
-                (latent, weight)
-            }
-            None => {
-                let rows = self.batch * side * side;
-                (generated(any_code(book.mu, rows, spot.how.stream)), None)
-            }
-        }
-    }
-
-    /// A layer whose codes are known: their means.
-    fn given(&self, spot: &Spot<'_, 'g>, codes: Option<&[Var<'g>]>) -> Latent<'g> {
-        let config = self.pen.config;
-        let shape = [config.codes.at(spot.layer), config.embed];
-        let init = Init::Normal(config.code_scale as f32);
-        let name = format!("{}.codes.mean", spot.name);
-        let mu = self.pen.graph.param(&name, &shape, init);
-        let index = codes.and_then(|codes| codes.get(spot.layer));
-        generated(mu.gather(*index.expect("codes of every layer")))
-    }
-
-    /// A layer of Gaussians, likewise.
-    fn gaussian(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
-        let (embed, side) = (self.pen.config.embed, self.sides[spot.layer]);
-        let (out, rows) = (2 * embed, self.batch * side * side);
-        let Sampling {
-            noise_scale,
-            stream,
-            ..
-        } = spot.how;
-        let prior = match spot.uniform {
-            true => Gaussian::standard(self.pen.graph, rows, embed),
-            false => Gaussian::from_rows(self.pstrap(spot, out)),
-        };
-        match self.posterior(spot, out) {
-            Some(rows) => {
-                let drawn = Gaussian::from_rows(rows).draw(prior, noise_scale, stream);
-                let latent = Latent {
-                    z: drawn.z,
-                    kl: drawn.kl,
-                    code: None,
-                    penalty: None,
-                    moved: None,
-                };
-                (latent, weigh.then_some(drawn.log_weight))
-            }
-            None => (generated(prior.sample(noise_scale, stream)), None),
-        }
-    }
-
     /// dec_1: a transposed convolution in its sub-pixel form, then the likelihood.
     fn decode(&self, d: Var<'g>) -> Pixels<'g> {
         let (pen, config) = (&self.pen, self.pen.config);
-        let factor = config.size / self.sides[0];
+        let factor = config.size / self.features[0];
         let channels = Pixels::channels(config) * factor * factor;
         let raw = pen.picture_conv("dec.1", d.elu(), channels);
         Pixels::draw(pen, raw.depth_to_space(factor))
-    }
-}
-
-/// A sample of the prior, which has no divergence from it.
-fn generated<'g>(z: Var<'g>) -> Latent<'g> {
-    let kl = z.graph().full(0.0, &[z.dim(0), 1]);
-    Latent {
-        z,
-        kl,
-        code: None,
-        penalty: None,
-        moved: None,
     }
 }
 

@@ -9,7 +9,7 @@ pub mod log;
 pub mod schedule;
 pub mod tensorboard;
 
-use crate::config::{Config, TrainConfig};
+use crate::config::{Config, LatentKind, PriorKind, Sigma, TrainConfig};
 use crate::data::{self, Dataset, Split};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent};
@@ -20,7 +20,7 @@ use crate::run::{Existing, Run, write_atomic};
 use crate::sample::samples_with;
 use batches::Batches;
 use checkpoint::{Progress, load_state, save};
-use log::{EvalRecord, Log, Record, TrainRecord};
+use log::{DivergedRecord, EvalRecord, Log, Record, TrainRecord};
 use rrvq_tensor::{Device, Store};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -309,7 +309,8 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    fn diverged(&self, place: &str) -> Error {
+    /// The sentence that ends a run, which the log gets too.
+    fn diverged(&mut self, place: &str) -> Error {
         let step = self.progress.step;
         let kept = match self.saved {
             Some(saved) => format!(
@@ -318,9 +319,28 @@ impl<'a> Trainer<'a> {
             ),
             None => "no checkpoint had been written yet".into(),
         };
-        Error::new(format!(
-            "training left the finite numbers at step {step}, first in {place}; {kept}; lower train.lr or train.clip, or lengthen train.warmup"
-        ))
+        let model = &self.config.model;
+        // The paper found this one ablation unstable too.
+        let shaky = model.latent == LatentKind::Code
+            && model.prior == PriorKind::Direct
+            && model.sigma != Sigma::One;
+        let besides = match shaky {
+            true => {
+                "; a direct prior with learnt variances is known to be unstable: model.sigma=\"one\" is steadier"
+            }
+            false => "",
+        };
+        let said = format!(
+            "training left the finite numbers at step {step}, first in {place}; {kept}; lower train.lr or train.clip, or lengthen train.warmup{besides}"
+        );
+        let record = Record::Diverged(DivergedRecord {
+            step: step as usize,
+            place: place.into(),
+            said: said.clone(),
+        });
+        // Whether or not the log can be written, the sentence is what must be said.
+        let _ = self.log.write(&record);
+        Error::new(said)
     }
 
     fn record(&mut self, outcome: &StepOutcome, images_per_second: f64) -> Result<()> {
