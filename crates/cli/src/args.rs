@@ -83,6 +83,9 @@ pub struct Train {
     /// Steps in all
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,
+    /// Minutes of steps after which it evaluates, saves and ends; --resume goes on
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
     /// Go on with the run in the run folder, with its own settings; later --set and --steps apply on top
     #[arg(long)]
     pub resume: bool,
@@ -301,5 +304,13 @@ fn batch_size(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n @ 1..=65_536) => Ok(n),
         _ => Err("expected a number from 1 to 65536".into()),
+    }
+}
+
+/// A time that steps may take.
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(m) if (0.0..=1e6).contains(&m) => Ok(m),
+        _ => Err("expected a number of minutes, such as 5 or 0.5".into()),
     }
 }

@@ -77,6 +77,7 @@ pub fn train(args: &args::Train) -> Result<()> {
         existing,
         tensorboard: args.tensorboard,
         device,
+        seconds: args.minutes.map(|minutes| minutes * 60.0),
     };
     let mut follow = Follow::new(&name_of(&out));
     let finished = rrvq::train::train(&job, &mut follow)?;

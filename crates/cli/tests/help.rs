@@ -16,6 +16,7 @@ const COMMANDS: [(&str, &[&str]); 16] = [
             "--precision",
             "--set",
             "--steps",
+            "--minutes",
             "--resume",
             "--overwrite",
             "--seed",

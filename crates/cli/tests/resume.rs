@@ -101,6 +101,23 @@ fn a_run_killed_before_its_first_checkpoint_starts_again() {
     assert_same(&scratch, "whole", "killed");
 }
 
+#[test]
+fn a_run_whose_minutes_are_over_evaluates_saves_and_can_go_on() {
+    let scratch = Scratch::new();
+    scratch.run(&train("whole", &[])).done();
+    let said = scratch.run(&train("short", &["--minutes", "0"])).done();
+    assert!(said.contains("stopped and saved at step 1 of 40"), "{said}");
+    assert_eq!(scratch.logged("short", "eval"), [1]);
+    scratch.checkpoint("short");
+    scratch.run(&["train", "--resume", "--out", "short"]).done();
+    assert_eq!(scratch.logged("short", "eval"), [1, 40]);
+    let models = ["whole", "short"].map(|run| scratch.checkpoint(run)[0].clone());
+    assert!(models[0] == models[1], "the models differ");
+    scratch
+        .run(&train("wrong", &["--minutes", "soon"]))
+        .refused(&["soon", "expected a number of minutes"]);
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_saves_and_says_how_to_go_on() {

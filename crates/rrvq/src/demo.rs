@@ -77,6 +77,7 @@ pub fn run(out: &Path, follow: &mut dyn FnMut(&str) -> Box<dyn Watch>) -> Result
             existing: Existing::Overwrite,
             tensorboard: false,
             device: device.clone(),
+            seconds: None,
         };
         let mut watch = follow(folder);
         let finished = train(&job, watch.as_mut())?;

@@ -35,6 +35,8 @@ pub struct Job {
     pub tensorboard: bool,
     /// What computes. Only the CPU gives the same bits again.
     pub device: Device,
+    /// Seconds of steps after which it evaluates, saves and ends.
+    pub seconds: Option<f64>,
 }
 
 /// Who follows a run: a terminal, a test, a notebook.
@@ -107,6 +109,7 @@ pub(crate) fn goes_on(existing: Existing, run: &Run) -> Result<bool> {
 
 struct Trainer<'a> {
     device: &'a Device,
+    seconds: Option<f64>,
     config: &'a Config,
     run: Run,
     model: Model,
@@ -173,6 +176,7 @@ impl<'a> Trainer<'a> {
         batches.put_on_if_useful(device)?;
         Ok(Trainer {
             device,
+            seconds: job.seconds,
             step,
             evaluator,
             sampler,
@@ -207,6 +211,7 @@ impl<'a> Trainer<'a> {
         let steps = train.steps as u64;
         // Steps since the last record, and the seconds they took: evaluations, pictures and saves do not count.
         let (mut since, mut spent, mut interrupted) = (0, 0.0, false);
+        let end = self.seconds.map(|s| self.progress.seconds + s);
         while self.progress.step < steps && !interrupted {
             let begin = Instant::now();
             let outcomes = self.burst()?;
@@ -223,9 +228,11 @@ impl<'a> Trainer<'a> {
                 watch.stepped(self.progress.step as usize, outcome);
             }
             let done = self.progress.step as usize;
-            interrupted = watch.stop() && self.progress.step < steps;
-            let due =
-                |every: usize| done == train.steps || (every > 0 && done.is_multiple_of(every));
+            let over = end.is_some_and(|end| self.progress.seconds >= end);
+            interrupted = (over || watch.stop()) && self.progress.step < steps;
+            let due = |every: usize| {
+                over || done == train.steps || (every > 0 && done.is_multiple_of(every))
+            };
             let save_now = due(train.save_every) || interrupted;
             if save_now {
                 self.prove()?;
