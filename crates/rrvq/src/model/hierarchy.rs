@@ -1,22 +1,21 @@
 //! Up pass, down pass, ELBO.
 //!
-//! The down pass is written once. What differs between inference and generation is where a layer's sample
+//! The down pass is written once, out of the pieces in [`super::steps`]. What differs between inference and generation is where a layer's sample
 //! comes from ([`Posterior`]): q in inference, p in generation.
 
 use super::backbone::{Pen, Resize};
-use crate::config::{LatentKind, ModelConfig, PriorKind, Sample, Top};
+use crate::config::{LatentKind, ModelConfig, Sample, Top};
 use crate::latent::gaussian::Gaussian;
-use crate::latent::nearest::Nearest;
-use crate::latent::responsibility::{Codebook, Prior, Sampling, any_code};
+use crate::latent::responsibility::{Sampling, any_code};
 use crate::likelihood::Pixels;
 use rrvq_tensor::op::Sampled;
-use rrvq_tensor::{DType, Graph, Init, Var};
+use rrvq_tensor::{DType, Graph, Var};
 
 /// A model on a drawing surface.
 pub struct Hierarchy<'g> {
     pub pen: Pen<'g>,
-    sides: Vec<usize>,
-    batch: usize,
+    pub(super) sides: Vec<usize>,
+    pub(super) batch: usize,
 }
 
 /// The pieces of the ELBO, bottom layer first.
@@ -46,16 +45,12 @@ struct Posterior<'a, 'g> {
 }
 
 /// Where in the down pass a latent is drawn.
-struct Spot<'a, 'g> {
+struct Spot<'g> {
     layer: usize,
-    name: &'a str,
     /// Features from above.
     d: Var<'g>,
     /// Features of the up pass; without them, samples come from the prior.
     up: Option<Var<'g>>,
-    grows: bool,
-    /// The top layer's prior is fixed.
-    uniform: bool,
     how: Sampling<'g>,
 }
 
@@ -168,7 +163,7 @@ impl<'g> Hierarchy<'g> {
     }
 
     /// d̂_1 = enc_1(x), d̂_ℓ = enc_ℓ(d̂_{ℓ−1}).
-    fn up(&self, bytes: Var<'g>) -> Vec<Var<'g>> {
+    pub(super) fn up(&self, bytes: Var<'g>) -> Vec<Var<'g>> {
         let pen = &self.pen;
         let c = pen.config.channels;
         // Pixel centres in (−1, 1).
@@ -191,25 +186,15 @@ impl<'g> Hierarchy<'g> {
 
     /// d_ℓ = dec_{ℓ+1}(d_{ℓ+1}) + pladder_ℓ(μ[z_ℓ]), from the learnt d_{L+1} down to d_1.
     fn down(&self, posterior: Posterior<'_, 'g>) -> Down<'g> {
-        let (pen, g, n) = (&self.pen, self.pen.graph, self.batch);
-        let (c, embed) = (pen.config.channels, pen.config.embed);
-        let layers = self.sides.len();
-        let top = self.sides[layers - 1];
-        let start = g.param("top", &[1, top, top, c], Init::Constant(0.0));
-        let mut d = start.broadcast(&[n, top, top, c]);
+        let (pen, g) = (&self.pen, self.pen.graph);
+        let mut d = self.top();
         let (tau, noise_scale) = (g.scalar_input("tau"), g.scalar_input("noise_scale"));
         let (mut latents, mut weights) = (Vec::new(), Vec::new());
-        for layer in (0..layers).rev() {
-            let name = format!("layer.{}", layer + 1);
-            let side = self.sides[layer];
-            let grows = layer + 1 < layers && side > self.sides[layer + 1];
+        for layer in (0..self.layers()).rev() {
             let spot = Spot {
                 layer,
-                name: &name,
                 d,
                 up: posterior.up.map(|up| up[layer]),
-                grows,
-                uniform: layer + 1 == layers && pen.config.top == Top::Uniform,
                 how: Sampling {
                     tau,
                     noise_scale,
@@ -226,14 +211,7 @@ impl<'g> Hierarchy<'g> {
             if posterior.up.is_some() {
                 latents.push(latent);
             }
-            let z = latent.z;
-            let resize = if grows { Resize::Up } else { Resize::Same };
-            let identity = pen.blocks(&format!("dec.{}", layer + 2), d, pen.config.blocks, resize);
-            d = identity
-                + pen.pladder(
-                    &format!("{name}.pladder"),
-                    z.reshape(&[n, side, side, embed]),
-                );
+            d = self.below(layer, d, latent.z);
         }
         latents.reverse();
         Down {
@@ -243,35 +221,17 @@ impl<'g> Hierarchy<'g> {
         }
     }
 
-    /// A strap's or ladder's map as rows of `out` values.
-    fn rows(&self, spot: &Spot<'_, 'g>, map: Var<'g>, out: usize) -> Var<'g> {
-        let side = self.sides[spot.layer];
-        map.reshape(&[self.batch * side * side, out])
-    }
-
-    fn pstrap(&self, spot: &Spot<'_, 'g>, out: usize) -> Var<'g> {
-        let name = format!("{}.pstrap", spot.name);
-        self.rows(spot, self.pen.strap(&name, spot.d, out, spot.grows), out)
-    }
-
     /// qladder + qstrap, where there is something to infer from.
-    fn posterior(&self, spot: &Spot<'_, 'g>, out: usize) -> Option<Var<'g>> {
-        let (pen, name) = (&self.pen, spot.name);
-        let e_q = pen.qladder(&format!("{name}.qladder"), spot.up?, out)
-            + pen.strap(&format!("{name}.qstrap"), spot.d, out, spot.grows);
-        Some(self.rows(spot, e_q, out))
+    fn posterior(&self, spot: &Spot<'g>, out: usize) -> Option<Var<'g>> {
+        let ladder = self.qladder(spot.layer, spot.up?, out);
+        Some(self.posterior_rows(spot.layer, spot.d, ladder, out))
     }
 
     /// A layer of codes, and log p − log q of its samples where asked for.
-    fn code(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
-        let (pen, embed) = (&self.pen, self.pen.config.embed);
-        let codes = pen.config.codes.at(spot.layer);
-        let book = Codebook::draw(pen, &format!("{}.codes", spot.name), codes);
-        let prior = match pen.config.prior {
-            _ if spot.uniform => Prior::Uniform,
-            PriorKind::Embedding => Prior::Embedding(self.pstrap(spot, embed)),
-            PriorKind::Direct => Prior::Direct(self.pstrap(spot, codes)),
-        };
+    fn code(&self, spot: &Spot<'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
+        let embed = self.pen.config.embed;
+        let book = self.book(spot.layer);
+        let prior = self.code_prior(spot.layer, spot.d);
         match self.posterior(spot, embed) {
             Some(e_q) if weigh => {
                 let w = book.sample_slowly(e_q, prior, spot.how);
@@ -279,19 +239,16 @@ impl<'g> Hierarchy<'g> {
             }
             Some(e_q) => (book.sample(e_q, prior, spot.how).into(), None),
             None => {
-                let side = self.sides[spot.layer];
-                let z = book.sample_prior(prior, self.batch * side * side, spot.how);
+                let z = book.sample_prior(prior, self.rows(spot.layer), spot.how);
                 (generated(z), None)
             }
         }
     }
 
     /// A layer of nearest codes, likewise.
-    fn nearest(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
+    fn nearest(&self, spot: &Spot<'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
         let config = self.pen.config;
-        let codes = config.codes.at(spot.layer);
-        let book = Nearest::draw(&self.pen, &format!("{}.codes", spot.name), codes);
-        let side = self.sides[spot.layer];
+        let book = self.nearest_book(spot.layer);
         match self.posterior(spot, config.embed) {
             Some(e) => {
                 let found = book.quantise(e, config.commitment as f32);
@@ -303,24 +260,25 @@ impl<'g> Hierarchy<'g> {
                 (latent, weigh.then(|| -latent.kl))
             }
             None => {
-                let rows = self.batch * side * side;
+                let rows = self.rows(spot.layer);
                 (generated(any_code(book.mu, rows, spot.how.stream)), None)
             }
         }
     }
 
     /// A layer of Gaussians, likewise.
-    fn gaussian(&self, spot: &Spot<'_, 'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
-        let (embed, side) = (self.pen.config.embed, self.sides[spot.layer]);
-        let (out, rows) = (2 * embed, self.batch * side * side);
+    fn gaussian(&self, spot: &Spot<'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
+        let embed = self.pen.config.embed;
+        let (out, rows) = (2 * embed, self.rows(spot.layer));
         let Sampling {
             noise_scale,
             stream,
             ..
         } = spot.how;
-        let prior = match spot.uniform {
+        let fixed = spot.layer + 1 == self.layers() && self.pen.config.top == Top::Uniform;
+        let prior = match fixed {
             true => Gaussian::standard(self.pen.graph, rows, embed),
-            false => Gaussian::from_rows(self.pstrap(spot, out)),
+            false => Gaussian::from_rows(self.pstrap(spot.layer, spot.d, out)),
         };
         match self.posterior(spot, out) {
             Some(rows) => {
@@ -338,7 +296,7 @@ impl<'g> Hierarchy<'g> {
     }
 
     /// dec_1: a transposed convolution in its sub-pixel form, then the likelihood.
-    fn decode(&self, d: Var<'g>) -> Pixels<'g> {
+    pub(super) fn decode(&self, d: Var<'g>) -> Pixels<'g> {
         let (pen, config) = (&self.pen, self.pen.config);
         let factor = config.size / self.sides[0];
         let channels = Pixels::channels(config) * factor * factor;

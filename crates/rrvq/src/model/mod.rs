@@ -3,6 +3,7 @@
 //! - [`backbone`]: weight-normalised convolutions and residual blocks.
 //! - [`ladder`]: the small networks between backbone and embedding space.
 //! - [`hierarchy`]: up pass, down pass and ELBO; the posterior's and the prior's use of it side by side.
+//! - `steps`: the pieces of a layer's step, which the codec draws one by one.
 //!
 //! Every function here draws; nothing computes. The same drawing serves training, evaluation, sampling,
 //! reconstruction and the data-dependent initialisation, which differ in what they ask of it.
@@ -10,6 +11,7 @@
 pub mod backbone;
 pub mod hierarchy;
 pub mod ladder;
+mod steps;
 
 pub use backbone::Pen;
 pub use hierarchy::{Elbo, Hierarchy};

@@ -1,0 +1,348 @@
+//! Tables of pixels: cumulative counts of the bytes of a channel, from the numbers the likelihood gives for a pixel.
+//!
+//! A file must decode on every machine, and the counts must rise strictly from byte to byte, even where the true
+//! distribution function is flat and a float one would go back by a unit in the last place. So:
+//!
+//! - the place of a bin's edge, (edge − mean) / s, is a subtraction, a product and a cut to fixed point: each is rounded
+//!   correctly, so a higher edge never gives a lower place;
+//! - the logistic function is a table of integers with straight lines between them: it never falls either;
+//! - weights are integers, and the sum over components is exact;
+//! - byte v adds v: every byte has at least one count.
+//!
+//! Red is coded first, then green given red, then blue given both: the values move the means, and the component a pixel
+//! came from is weighed anew by how well it explained the values so far.
+
+use super::stack::{PRECISION, Slot, TOTAL};
+use crate::likelihood::Bins;
+use std::sync::LazyLock;
+
+/// Beyond this many scales from the mean, a logistic is as good as 0 or 1.
+const REACH: f32 = 18.0;
+/// Entries of the table for each unit, and steps between two entries.
+const CELLS: usize = 64;
+const STEP_BITS: u32 = 11;
+/// Values of the logistic function are counts out of 2²⁸, weights out of 2²⁰.
+const HEIGHT_BITS: u32 = 28;
+const WEIGHT_BITS: u32 = 20;
+const HEIGHT: u32 = 1 << HEIGHT_BITS;
+/// Counts that follow the distribution; the other 256 make sure that every byte has one.
+const SHARED: u64 = TOTAL as u64 - 256;
+
+/// 2²⁸ / (1 + e^−x) for x = −18, −18 + 1/64, … 18, and the last entry again.
+static LOGISTIC: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let cells = 2 * REACH as usize * CELLS;
+    let value = |i: usize| {
+        let x = i as f64 / CELLS as f64 - REACH as f64;
+        let below = 1.0 / (1.0 + exponential(x.abs()));
+        let share = if x < 0.0 { below } else { 1.0 - below };
+        (share * HEIGHT as f64 + 0.5) as u32
+    };
+    (0..cells + 2).map(|i| value(i.min(cells))).collect()
+});
+
+/// e^x out of sums and products alone, which every machine rounds alike; `x` from 0 to 18.
+fn exponential(x: f64) -> f64 {
+    let small = x / 32.0;
+    let (mut term, mut sum) = (1.0, 1.0);
+    for n in 1..24 {
+        term = term * small / n as f64;
+        sum += term;
+    }
+    (0..5).fold(sum, |power, _| power * power)
+}
+
+/// The logistic function at a place in fixed point, 0 at −18.
+#[inline(always)]
+fn logistic(table: &[u32], place: u32) -> u32 {
+    let cell = (place >> STEP_BITS) as usize;
+    let step = place & ((1 << STEP_BITS) - 1);
+    let (low, high) = (table[cell], table[cell + 1]);
+    low + (((high - low) * step) >> STEP_BITS)
+}
+
+/// The edge below byte `v` as a place; `mean` and `inverse` are a component's.
+#[inline(always)]
+fn place(edge: f32, mean: f32, inverse: f32) -> u32 {
+    let a = (edge - mean) * inverse;
+    // NaN becomes the lower bound, on every machine.
+    let a = a.max(-REACH).min(REACH) + REACH;
+    (a * (CELLS << STEP_BITS) as f32) as u32
+}
+
+/// Codes the pixels of one likelihood; keeps its scratch from pixel to pixel.
+pub struct Coder {
+    bins: Bins,
+    table: &'static [u32],
+    weights: Vec<u32>,
+    means: Vec<f32>,
+    /// Mass of the coded byte for each component.
+    masses: Vec<u32>,
+}
+
+impl Coder {
+    pub fn new(bins: Bins) -> Coder {
+        let m = bins.components;
+        Coder {
+            bins,
+            table: &LOGISTIC,
+            weights: vec![0; m],
+            means: vec![0.0; m],
+            masses: vec![0; m],
+        }
+    }
+
+    /// The slots of a pixel's bytes, as many channels as there are bytes.
+    pub fn slots(&mut self, numbers: &[f32], bytes: &[u8], slots: &mut [Slot]) {
+        self.start(numbers);
+        for (channel, &byte) in bytes.iter().enumerate() {
+            self.prepare(numbers, channel, &bytes[..channel]);
+            slots[channel] = self.slot(numbers, channel, byte);
+            if channel + 1 < bytes.len() {
+                self.weigh();
+            }
+        }
+    }
+
+    /// Decodes a pixel: `next` is asked for a place among the counts and then told the slot it was in.
+    pub fn decode<E>(
+        &mut self,
+        numbers: &[f32],
+        bytes: &mut [u8],
+        mut next: impl FnMut(Asked) -> Result<u32, E>,
+    ) -> Result<(), E> {
+        self.start(numbers);
+        for channel in 0..bytes.len() {
+            let (earlier, rest) = bytes.split_at_mut(channel);
+            self.prepare(numbers, channel, earlier);
+            let place = next(Asked::Place)?;
+            let byte = self.find(numbers, channel, place);
+            next(Asked::Taken(self.slot(numbers, channel, byte)))?;
+            rest[0] = byte;
+            if channel + 1 < bytes.len() {
+                self.weigh();
+            }
+        }
+        Ok(())
+    }
+
+    /// Weights as the network gave them.
+    fn start(&mut self, numbers: &[f32]) {
+        let whole = (1 << WEIGHT_BITS) as f32;
+        for (weight, number) in self.weights.iter_mut().zip(numbers) {
+            *weight = ((number * whole) as u32).min(1 << WEIGHT_BITS);
+        }
+        self.balance();
+    }
+
+    /// What is missing to the whole goes to the heaviest; what is over is taken off from the end.
+    fn balance(&mut self) {
+        let whole = 1u32 << WEIGHT_BITS;
+        let (mut sum, mut heaviest) = (0, 0);
+        for i in 0..self.weights.len() {
+            self.weights[i] = self.weights[i].min(whole - sum);
+            sum += self.weights[i];
+            if self.weights[i] > self.weights[heaviest] {
+                heaviest = i;
+            }
+        }
+        self.weights[heaviest] += whole - sum;
+    }
+
+    /// Means of a channel, given the values of the channels before it.
+    fn prepare(&mut self, numbers: &[f32], channel: usize, earlier: &[u8]) {
+        let m = self.bins.components;
+        self.means
+            .copy_from_slice(&numbers[(1 + channel) * m..][..m]);
+        if !self.bins.coefficients {
+            return;
+        }
+        let first = 1 + 2 * self.bins.channels + channel * channel.saturating_sub(1) / 2;
+        for (i, &byte) in earlier.iter().enumerate() {
+            let value = (byte as f32 + 0.5) * self.bins.width - 1.0;
+            let coefficients = &numbers[(first + i) * m..][..m];
+            for (mean, coefficient) in self.means.iter_mut().zip(coefficients) {
+                *mean += coefficient * value;
+            }
+        }
+    }
+
+    fn inverses<'a>(&self, numbers: &'a [f32], channel: usize) -> &'a [f32] {
+        let m = self.bins.components;
+        &numbers[(1 + self.bins.channels + channel) * m..][..m]
+    }
+
+    #[inline(always)]
+    fn edge(&self, byte: u32) -> f32 {
+        byte as f32 * self.bins.width - 128.0 * self.bins.width
+    }
+
+    /// Counts below a byte, for a weighted sum of heights.
+    #[inline(always)]
+    fn counts(byte: u32, heights: u64) -> u32 {
+        byte + (((heights >> (WEIGHT_BITS + HEIGHT_BITS - 32)) * SHARED) >> 32) as u32
+    }
+
+    /// Counts below a byte from 1 to 255.
+    #[inline(always)]
+    fn below(&self, inverses: &[f32], byte: u32) -> u32 {
+        let edge = self.edge(byte);
+        let mut sum = 0u64;
+        for ((&weight, &mean), &inverse) in self.weights.iter().zip(&self.means).zip(inverses) {
+            sum += weight as u64 * logistic(self.table, place(edge, mean, inverse)) as u64;
+        }
+        Self::counts(byte, sum)
+    }
+
+    /// The slot of a byte; notes how much of it each component has.
+    fn slot(&mut self, numbers: &[f32], channel: usize, byte: u8) -> Slot {
+        let inverses = self.inverses(numbers, channel);
+        let byte = byte as u32;
+        let (low_edge, high_edge) = (self.edge(byte), self.edge(byte + 1));
+        let (mut low_sum, mut high_sum) = (0u64, 0u64);
+        for (i, &inverse) in inverses.iter().enumerate() {
+            let (mean, weight) = (self.means[i], self.weights[i] as u64);
+            let low = match byte {
+                0 => 0,
+                _ => logistic(self.table, place(low_edge, mean, inverse)),
+            };
+            let high = match byte {
+                255 => HEIGHT,
+                _ => logistic(self.table, place(high_edge, mean, inverse)),
+            };
+            self.masses[i] = high - low;
+            low_sum += weight * low as u64;
+            high_sum += weight * high as u64;
+        }
+        let left = Self::counts(byte, low_sum);
+        Slot {
+            left,
+            count: Self::counts(byte + 1, high_sum) - left,
+        }
+    }
+
+    /// The byte whose slot holds `place`.
+    fn find(&self, numbers: &[f32], channel: usize, place: u32) -> u8 {
+        let inverses = self.inverses(numbers, channel);
+        // The last byte with no more counts below it than `place`.
+        let (mut least, mut beyond) = (0u32, 256u32);
+        while beyond - least > 1 {
+            let middle = (least + beyond) / 2;
+            match self.below(inverses, middle) <= place {
+                true => least = middle,
+                false => beyond = middle,
+            }
+        }
+        least as u8
+    }
+
+    /// Weighs the components by how well they explained the byte. One more for each, so that no byte explains nothing.
+    fn weigh(&mut self) {
+        let mut sum = 0u64;
+        for (weight, &mass) in self.weights.iter().zip(&self.masses) {
+            sum += *weight as u64 * (mass as u64 + 1);
+        }
+        // Sums stay below 2⁵³ and a quotient is rounded correctly: floats, but the same on every machine.
+        let scale = (1u64 << WEIGHT_BITS) as f64 / sum as f64;
+        for (weight, &mass) in self.weights.iter_mut().zip(&self.masses) {
+            *weight = ((*weight as u64 * (mass as u64 + 1)) as f64 * scale) as u32;
+        }
+        self.balance();
+    }
+}
+
+/// What a decoder of pixels asks of a stack.
+pub enum Asked {
+    /// Where among the counts the next symbol lies.
+    Place,
+    /// The symbol had this slot; the answer does not matter.
+    Taken(Slot),
+}
+
+const _: () = assert!(PRECISION == 24 && SHARED < 1 << 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bins(components: usize) -> Bins {
+        Bins {
+            channels: 3,
+            components,
+            coefficients: true,
+            width: 1.0 / 128.0,
+        }
+    }
+
+    #[test]
+    fn the_logistic_table_rises_and_is_what_it_says() {
+        let table = &LOGISTIC;
+        assert!(table.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert_eq!(table.len(), 36 * 64 + 2);
+        for (i, &entry) in table.iter().enumerate().take(36 * 64 + 1) {
+            let exact = 268_435_456.0 / (1.0 + (18.0 - i as f64 / 64.0).exp());
+            assert!((entry as f64 - exact).abs() <= 0.5001, "{i}");
+            // No entry lies so near a tie that another way to compute it could round it differently.
+            assert!(
+                ((exact + 0.5).fract() - 0.5).abs() < 0.499_999,
+                "{i}: {exact}"
+            );
+        }
+    }
+
+    /// Every byte of every channel has counts, and they add up, whatever the numbers.
+    #[test]
+    fn counts_rise_strictly_whatever_the_numbers() {
+        let odd = [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            1e-30,
+            1e30,
+            f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            0.3,
+        ];
+        let mut seed = 7u32;
+        let mut number = || {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            seed >> 8
+        };
+        for round in 0..300 {
+            let m = 1 + round % 5;
+            let mut coder = Coder::new(bins(m));
+            let mut numbers: Vec<f32> = (0..coder.bins.numbers())
+                .map(|_| number() as f32 / 4e6 - 2.0)
+                .collect();
+            let scales = (1 + 3) * m..(1 + 6) * m;
+            numbers[scales]
+                .iter_mut()
+                .for_each(|s| *s = (*s * 4.0).exp().min(1100.0));
+            if round % 3 == 0 {
+                let at = number() as usize % numbers.len();
+                numbers[at] = odd[number() as usize % odd.len()];
+            }
+            coder.start(&numbers);
+            let mut earlier = Vec::new();
+            for channel in 0..3 {
+                coder.prepare(&numbers, channel, &earlier);
+                let mut left = 0;
+                for byte in 0..=255u8 {
+                    let slot = coder.slot(&numbers, channel, byte);
+                    assert!(
+                        slot.left == left && slot.count > 0,
+                        "{round} {channel} {byte}"
+                    );
+                    left += slot.count;
+                    assert_eq!(coder.find(&numbers, channel, slot.left), byte);
+                    assert_eq!(coder.find(&numbers, channel, left - 1), byte);
+                }
+                assert_eq!(left, TOTAL);
+                earlier.push(number() as u8);
+                coder.slot(&numbers, channel, earlier[channel]);
+                coder.weigh();
+            }
+        }
+    }
+}
