@@ -4,7 +4,7 @@
 //! only what belongs to the image is coded. A grey image looks to a colour model like one with three equal channels, of
 //! which one is coded.
 
-use super::chunk::{Extent, Tile};
+use super::chunk::{Extent, MOST_TILES, Tile};
 
 /// Tiles of an image, row by row.
 #[derive(Clone, Copy, Debug)]
@@ -54,15 +54,20 @@ impl Tiling {
         })
     }
 
+    /// The bytes of a tile that belong to the image.
+    pub fn bytes(&self, image: &[u8], tile: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.extent(tile).bytes());
+        self.rows(tile)
+            .for_each(|row| bytes.extend_from_slice(&image[row]));
+        bytes
+    }
+
     /// A tile of an image, for a model of so many channels.
     pub fn cut(&self, image: &[u8], tile: usize, model_channels: usize) -> Tile {
         let extent = self.extent(tile);
-        let mut bytes = Vec::with_capacity(extent.bytes());
-        self.rows(tile)
-            .for_each(|row| bytes.extend_from_slice(&image[row]));
         Tile {
             extent,
-            square: square(extent, &bytes, self.side, model_channels),
+            square: square(extent, &self.bytes(image, tile), self.side, model_channels),
         }
     }
 
@@ -72,6 +77,51 @@ impl Tiling {
         for (row, bytes) in self.rows(tile).zip(bytes.chunks_exact(width)) {
             image[row].copy_from_slice(bytes);
         }
+    }
+}
+
+/// The tiles of several images, one image after another.
+#[derive(Default)]
+pub struct Sequence {
+    /// Number of an image, its tiling, and the number of its first tile.
+    images: Vec<(usize, Tiling, usize)>,
+    pub count: usize,
+}
+
+/// A tile of a sequence: the number of its image, how that is cut, and its own number there.
+#[derive(Clone, Copy)]
+pub struct Located {
+    pub image: usize,
+    pub tiling: Tiling,
+    pub tile: usize,
+}
+
+impl Sequence {
+    pub fn add(&mut self, image: usize, tiling: Tiling) {
+        self.images.push((image, tiling, self.count));
+        self.count += tiling.count();
+    }
+
+    /// Chunks, as ranges of tiles.
+    pub fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+        let count = self.count;
+        (0..count)
+            .step_by(MOST_TILES)
+            .map(move |first| first..(first + MOST_TILES).min(count))
+    }
+
+    /// The tiles of a range.
+    pub fn tiles(&self, range: std::ops::Range<usize>) -> Vec<Located> {
+        let locate = |tile: usize| {
+            let next = self.images.partition_point(|(_, _, first)| *first <= tile);
+            let (image, tiling, first) = self.images[next - 1];
+            Located {
+                image,
+                tiling,
+                tile: tile - first,
+            }
+        };
+        range.map(locate).collect()
     }
 }
 
