@@ -3,7 +3,7 @@
 use crate::args::{BenchCodec, Compress, Decompress};
 use crate::bench::peak_memory_mib;
 use crate::terminal::{bar, complain, grouped, line, table};
-use rrvq::codec::{Identity, Image, Reader, Workers, Writer, bench, open_model, read};
+use rrvq::codec::{Coding, Identity, Image, Reader, Workers, Writer, bench, open_model, read};
 use rrvq::config::Config;
 use rrvq::data::{self, Split};
 use rrvq::run::{Run, write_atomic};
@@ -34,17 +34,19 @@ pub fn compress(args: &Compress) -> Result<()> {
             out.display()
         )));
     }
-    let progress = bar("compressing", args.images.len());
+    let progress = bar("compressing", 0);
     let mut writer = Writer {
         workers: &mut workers,
         identity,
+        coding: Coding::Smaller,
         check: true,
-        watch: &|_| progress.tick(),
+        watch: &|samples| progress.inc(samples as u64),
     };
+    // Images are opened when their turn comes: the bar's end moves away as they do.
     let images = args
         .images
         .iter()
-        .map(|path| Image::open(path).inspect(|_| progress.inc(1)));
+        .map(|path| Image::open(path).inspect(|image| progress.inc_length(image.bytes() as u64)));
     // What is not written by the disk's fault and what is not by the image's need different sentences.
     let mut failed = None;
     let mut summary = Default::default();
@@ -129,12 +131,13 @@ pub fn decompress(args: &Decompress) -> Result<()> {
         }
     };
     std::fs::create_dir_all(&args.out).map_err(|error| Error::io("create", &args.out, error))?;
-    let progress = bar("decompressing", header.images);
-    let mut input = open()?;
+    let len = std::fs::metadata(file).map_or(0, |found| found.len());
+    let progress = bar("decompressing", len as usize);
+    let mut input = progress.wrap_read(open()?);
     let mut reader = Reader::new(&mut input).map_err(named)?;
     let (mut done, mut lost) = (0usize, Vec::new());
     let ended = loop {
-        let segment = reader.segment(workers.as_mut(), &|_| progress.tick());
+        let segment = reader.segment(workers.as_mut(), &|_| {});
         let outcomes = match segment {
             Ok(Some(outcomes)) => outcomes,
             Ok(None) => break Ok(()),
@@ -143,7 +146,6 @@ pub fn decompress(args: &Decompress) -> Result<()> {
         };
         for outcome in outcomes {
             let saved = outcome.image.and_then(|image| save(args, &image));
-            progress.inc(1);
             match saved {
                 Ok(()) => done += 1,
                 Err(said) => lost.push(match outcome.name.is_empty() {

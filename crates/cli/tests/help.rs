@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 14] = [
+const COMMANDS: [(&str, &[&str]); 17] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -58,11 +58,30 @@ const COMMANDS: [(&str, &[&str]); 14] = [
             "--precision",
         ],
     ),
+    (
+        "compress",
+        &["<IMAGES>...", "--out", "--model", "--force", "--json"],
+    ),
+    (
+        "decompress",
+        &[
+            "<FILE>",
+            "--out",
+            "--model",
+            "--keep-going",
+            "--force",
+            "--json",
+        ],
+    ),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),
     ("data", &["info"]),
     ("data info", &["<DIR>", "--sheet", "--size", "--json"]),
-    ("bench", &["step", "eval", "profile"]),
+    ("bench", &["step", "eval", "profile", "codec"]),
+    (
+        "bench codec",
+        &["[IMAGES]...", "--model", "--data", "--count", "--json"],
+    ),
     (
         "bench step",
         &[

@@ -4,7 +4,7 @@ use super::identity::Identity;
 use super::image::Image;
 use super::read::Reader;
 use super::workers::Workers;
-use super::write::{Summary, Writer};
+use super::write::{Coding, Summary, Writer};
 use crate::error::{Error, Result};
 use std::time::Instant;
 
@@ -89,6 +89,7 @@ fn write(
     let mut writer = Writer {
         workers,
         identity,
+        coding: Coding::Model,
         check: false,
         watch: &|_| {},
     };

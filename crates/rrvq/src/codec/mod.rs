@@ -32,7 +32,7 @@ pub use identity::Identity;
 pub use image::Image;
 pub use read::Reader;
 pub use workers::Workers;
-pub use write::{Summary, Writer};
+pub use write::{Coding, Summary, Writer};
 
 use crate::error::Result;
 use crate::run::Run;

@@ -63,7 +63,8 @@ fn logistic(table: &[u32], place: u32) -> u32 {
 /// The edge below byte `v` as a place; `mean` and `inverse` are a component's.
 #[inline(always)]
 fn place(edge: f32, mean: f32, inverse: f32) -> u32 {
-    let a = (edge - mean) * inverse;
+    // A scale is never negative; should one be, counts rise all the same.
+    let a = (edge - mean) * inverse.abs();
     // NaN becomes the lower bound, on every machine.
     let a = a.max(-REACH).min(REACH) + REACH;
     (a * (CELLS << STEP_BITS) as f32) as u32
@@ -220,19 +221,55 @@ impl Coder {
         }
     }
 
-    /// The byte whose slot holds `place`.
+    /// The byte whose slot holds `place`: the last one with no more counts below it.
+    ///
+    /// Where the search begins does not change what it finds, so the guess may be rough: one logistic in place of all,
+    /// with their mean and spread.
     fn find(&self, numbers: &[f32], channel: usize, place: u32) -> u8 {
         let inverses = self.inverses(numbers, channel);
-        // The last byte with no more counts below it than `place`.
         let (mut least, mut beyond) = (0u32, 256u32);
+        let mut probe = self.guess(inverses, place);
+        let mut stride = Some(2);
+        let mut went_up = None;
         while beyond - least > 1 {
+            let up = self.below(inverses, probe) <= place;
+            match up {
+                true => least = probe,
+                false => beyond = probe,
+            }
+            // Strides as long as they go one way, halves from then on.
+            if went_up.is_some_and(|before| before != up) {
+                stride = None;
+            }
+            went_up = Some(up);
             let middle = (least + beyond) / 2;
-            match self.below(inverses, middle) <= place {
-                true => least = middle,
-                false => beyond = middle,
+            probe = match stride {
+                Some(step) if up => probe + step,
+                Some(step) => probe.saturating_sub(step),
+                None => middle,
+            };
+            stride = stride.map(|step| 2 * step);
+            if probe <= least || probe >= beyond {
+                probe = middle;
             }
         }
         least as u8
+    }
+
+    /// A byte near the one at `place`, from 1 to 255.
+    fn guess(&self, inverses: &[f32], place: u32) -> u32 {
+        let share = |weight: u32| weight as f32 * (1.0 / (1 << WEIGHT_BITS) as f32);
+        let mut mean = 0.0;
+        for (&weight, &own) in self.weights.iter().zip(&self.means) {
+            mean += share(weight) * own;
+        }
+        let mut spread = 0.0;
+        for ((&weight, &own), &inverse) in self.weights.iter().zip(&self.means).zip(inverses) {
+            spread += share(weight) * (1.0 / inverse + 0.5 * (own - mean).abs());
+        }
+        let u = (place as f32 + 0.5) * (1.0 / TOTAL as f32);
+        let value = mean + spread * (u / (1.0 - u).max(1e-7)).ln();
+        ((value / self.bins.width + 128.0) as u32).clamp(1, 255)
     }
 
     /// Weighs the components by how well they explained the byte. One more for each, so that no byte explains nothing.

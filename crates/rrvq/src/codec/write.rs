@@ -44,10 +44,20 @@ pub struct Summary {
     pub times: Times,
 }
 
+/// Who codes an image's colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// Whoever makes it smaller.
+    Smaller,
+    /// The model, whatever it costs: to measure or to test it.
+    Model,
+}
+
 /// Writes images to a file, `count` of them.
 pub struct Writer<'a> {
     pub workers: &'a mut Workers,
     pub identity: Identity,
+    pub coding: Coding,
     /// Read everything back and compare, before it is written. Only a measurement of speed has a reason not to.
     pub check: bool,
     /// Told how many bytes of samples have been dealt with, again and again.
@@ -147,12 +157,14 @@ impl Writer<'_> {
         let known = self.workers.model().config.image_channels;
         let mut by_model: Vec<bool> = images.iter().map(|i| i.channels() <= known).collect();
         let (mut sequence, mut chunks) = self.code(images, &by_model)?;
-        if drop_losers(&mut by_model, &planes, &sequence, &chunks) {
-            (sequence, chunks) = self.code(images, &by_model)?;
-        }
-        if all_lose(&by_model, &planes, &chunks) {
-            by_model.fill(false);
-            (sequence, chunks) = (Sequence::default(), Vec::new());
+        if self.coding == Coding::Smaller {
+            if drop_losers(&mut by_model, &planes, &sequence, &chunks) {
+                (sequence, chunks) = self.code(images, &by_model)?;
+            }
+            if all_lose(&by_model, &planes, &chunks) {
+                by_model.fill(false);
+                (sequence, chunks) = (Sequence::default(), Vec::new());
+            }
         }
         chunks.iter().for_each(|c| summary.times += c.times);
         if check {
