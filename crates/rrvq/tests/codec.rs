@@ -191,6 +191,7 @@ fn every_size_and_colour_comes_back() {
     let summary = come_back(&mut codec, &images);
     assert_eq!(summary.images, images.len());
     come_back(&mut codec, &[]);
+    let mut codec = workers(&settings(&["model.size=32", "model.maps=[8, 4]"]));
     come_back(&mut codec, &[image("large", 1000, 700, 3, false)]);
 }
 

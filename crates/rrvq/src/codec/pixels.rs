@@ -65,8 +65,8 @@ fn logistic(table: &[u32], place: u32) -> u32 {
 fn place(edge: f32, mean: f32, inverse: f32) -> u32 {
     // A scale is never negative; should one be, counts rise all the same.
     let a = (edge - mean) * inverse.abs();
-    // NaN becomes the lower bound, on every machine.
-    let a = a.max(-REACH).min(REACH) + REACH;
+    let a = a.clamp(-REACH, REACH) + REACH;
+    // The cast takes NaN to 0, the lower bound, on every machine.
     (a * (CELLS << STEP_BITS) as f32) as u32
 }
 
