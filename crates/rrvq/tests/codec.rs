@@ -36,7 +36,7 @@ fn picture(width: usize, height: usize, channels: usize, seed: u32) -> Vec<u8> {
     for y in 0..height {
         for x in 0..width {
             for c in 0..channels {
-                let edge = if (x / 9 + y / 7 + seed as usize) % 3 == 0 {
+                let edge = if (x / 9 + y / 7 + seed as usize).is_multiple_of(3) {
                     60
                 } else {
                     0

@@ -9,6 +9,8 @@ use rrvq_tensor::Var;
 
 /// Counts kept back, so that no error of the probabilities' sum can go over the total.
 const SLACK: usize = 1024;
+/// Numbers of at most 2²⁴ whose sum fits 32 bits.
+const PIECE: usize = 128;
 /// More codes than this leave too few counts to say anything with.
 pub const MOST_CODES: usize = 1 << 16;
 
@@ -30,11 +32,16 @@ impl<'a> Table<'a> {
     /// `numbers` are what the program gave; `counts` is room for as many.
     pub fn new(numbers: &[f32], counts: &'a mut [u32]) -> Table<'a> {
         let (mut sum, mut largest) = (0u64, 0);
-        for (count, number) in counts.iter_mut().zip(numbers) {
-            // A cast takes NaN to 0 and infinity to the largest number.
-            *count = (*number as u32).max(1);
-            sum += *count as u64;
-            largest = largest.max(*count);
+        // Pieces whose sums fit 32 bits, so that the compiler can add many numbers at once.
+        for (counts, numbers) in counts.chunks_mut(PIECE).zip(numbers.chunks(PIECE)) {
+            let mut piece = 0u32;
+            for (count, number) in counts.iter_mut().zip(numbers) {
+                // A cast takes NaN to 0 and infinity to the largest number.
+                *count = (*number as i32).clamp(1, TOTAL as i32) as u32;
+                piece += *count;
+                largest = largest.max(*count);
+            }
+            sum += piece as u64;
         }
         if sum > TOTAL as u64 {
             return Table::uniform(counts);

@@ -76,8 +76,11 @@ pub struct Coder {
     table: &'static [u32],
     weights: Vec<u32>,
     means: Vec<f32>,
-    /// Mass of the coded byte for each component.
-    masses: Vec<u32>,
+    /// Heights of each component at the lower and the upper edge of a byte.
+    low: Vec<u32>,
+    high: Vec<u32>,
+    /// Room for the heights at an edge that is looked at.
+    probed: Vec<u32>,
 }
 
 impl Coder {
@@ -88,7 +91,9 @@ impl Coder {
             table: &LOGISTIC,
             weights: vec![0; m],
             means: vec![0.0; m],
-            masses: vec![0; m],
+            low: vec![0; m],
+            high: vec![0; m],
+            probed: vec![0; m],
         }
     }
 
@@ -116,8 +121,8 @@ impl Coder {
             let (earlier, rest) = bytes.split_at_mut(channel);
             self.prepare(numbers, channel, earlier);
             let place = next(Asked::Place)?;
-            let byte = self.find(numbers, channel, place);
-            next(Asked::Taken(self.slot(numbers, channel, byte)))?;
+            let (byte, slot) = self.find(numbers, channel, place);
+            next(Asked::Taken(slot))?;
             rest[0] = byte;
             if channel + 1 < bytes.len() {
                 self.weigh();
@@ -177,47 +182,34 @@ impl Coder {
         byte as f32 * self.bins.width - 128.0 * self.bins.width
     }
 
-    /// Counts below a byte, for a weighted sum of heights.
+    /// Counts below a byte from 0 to 256; notes the heights of all components there.
     #[inline(always)]
-    fn counts(byte: u32, heights: u64) -> u32 {
-        byte + (((heights >> (WEIGHT_BITS + HEIGHT_BITS - 32)) * SHARED) >> 32) as u32
-    }
-
-    /// Counts below a byte from 1 to 255.
-    #[inline(always)]
-    fn below(&self, inverses: &[f32], byte: u32) -> u32 {
+    fn below(&mut self, inverses: &[f32], byte: u32) -> u32 {
+        if byte == 0 || byte == 256 {
+            // The outer bins take the tails.
+            self.probed.fill(byte / 256 * HEIGHT);
+            return byte / 256 * TOTAL;
+        }
         let edge = self.edge(byte);
         let mut sum = 0u64;
-        for ((&weight, &mean), &inverse) in self.weights.iter().zip(&self.means).zip(inverses) {
-            sum += weight as u64 * logistic(self.table, place(edge, mean, inverse)) as u64;
+        let components = self.weights.iter().zip(&self.means).zip(inverses);
+        for (((&weight, &mean), &inverse), height) in components.zip(&mut self.probed) {
+            *height = logistic(self.table, place(edge, mean, inverse));
+            sum += weight as u64 * *height as u64;
         }
-        Self::counts(byte, sum)
+        byte + (((sum >> (WEIGHT_BITS + HEIGHT_BITS - 32)) * SHARED) >> 32) as u32
     }
 
-    /// The slot of a byte; notes how much of it each component has.
+    /// The slot of a byte.
     fn slot(&mut self, numbers: &[f32], channel: usize, byte: u8) -> Slot {
         let inverses = self.inverses(numbers, channel);
-        let byte = byte as u32;
-        let (low_edge, high_edge) = (self.edge(byte), self.edge(byte + 1));
-        let (mut low_sum, mut high_sum) = (0u64, 0u64);
-        for (i, &inverse) in inverses.iter().enumerate() {
-            let (mean, weight) = (self.means[i], self.weights[i] as u64);
-            let low = match byte {
-                0 => 0,
-                _ => logistic(self.table, place(low_edge, mean, inverse)),
-            };
-            let high = match byte {
-                255 => HEIGHT,
-                _ => logistic(self.table, place(high_edge, mean, inverse)),
-            };
-            self.masses[i] = high - low;
-            low_sum += weight * low as u64;
-            high_sum += weight * high as u64;
-        }
-        let left = Self::counts(byte, low_sum);
+        let left = self.below(inverses, byte as u32);
+        std::mem::swap(&mut self.low, &mut self.probed);
+        let right = self.below(inverses, byte as u32 + 1);
+        std::mem::swap(&mut self.high, &mut self.probed);
         Slot {
             left,
-            count: Self::counts(byte + 1, high_sum) - left,
+            count: right - left,
         }
     }
 
@@ -225,17 +217,27 @@ impl Coder {
     ///
     /// Where the search begins does not change what it finds, so the guess may be rough: one logistic in place of all,
     /// with their mean and spread.
-    fn find(&self, numbers: &[f32], channel: usize, place: u32) -> u8 {
+    fn find(&mut self, numbers: &[f32], channel: usize, place: u32) -> (u8, Slot) {
         let inverses = self.inverses(numbers, channel);
         let (mut least, mut beyond) = (0u32, 256u32);
+        let (mut left, mut right) = (0, TOTAL);
+        self.low.fill(0);
+        self.high.fill(HEIGHT);
         let mut probe = self.guess(inverses, place);
-        let mut stride = Some(2);
+        let mut stride = Some(1);
         let mut went_up = None;
         while beyond - least > 1 {
-            let up = self.below(inverses, probe) <= place;
+            let counts = self.below(inverses, probe);
+            let up = counts <= place;
             match up {
-                true => least = probe,
-                false => beyond = probe,
+                true => {
+                    (least, left) = (probe, counts);
+                    std::mem::swap(&mut self.low, &mut self.probed);
+                }
+                false => {
+                    (beyond, right) = (probe, counts);
+                    std::mem::swap(&mut self.high, &mut self.probed);
+                }
             }
             // Strides as long as they go one way, halves from then on.
             if went_up.is_some_and(|before| before != up) {
@@ -248,12 +250,13 @@ impl Coder {
                 Some(step) => probe.saturating_sub(step),
                 None => middle,
             };
-            stride = stride.map(|step| 2 * step);
+            stride = stride.map(|step| 2 * step + 1);
             if probe <= least || probe >= beyond {
                 probe = middle;
             }
         }
-        least as u8
+        let count = right - left;
+        (least as u8, Slot { left, count })
     }
 
     /// A byte near the one at `place`, from 1 to 255.
@@ -274,14 +277,15 @@ impl Coder {
 
     /// Weighs the components by how well they explained the byte. One more for each, so that no byte explains nothing.
     fn weigh(&mut self) {
-        let mut sum = 0u64;
-        for (weight, &mass) in self.weights.iter().zip(&self.masses) {
-            sum += *weight as u64 * (mass as u64 + 1);
-        }
+        let edges = || self.low.iter().zip(&self.high);
+        let mass = |(low, high): (&u32, &u32)| (high - low) as u64 + 1;
+        let explained = |(&weight, edges)| weight as u64 * mass(edges);
+        let sum: u64 = self.weights.iter().zip(edges()).map(explained).sum();
         // Sums stay below 2⁵³ and a quotient is rounded correctly: floats, but the same on every machine.
         let scale = (1u64 << WEIGHT_BITS) as f64 / sum as f64;
-        for (weight, &mass) in self.weights.iter_mut().zip(&self.masses) {
-            *weight = ((*weight as u64 * (mass as u64 + 1)) as f64 * scale) as u32;
+        let edges = self.low.iter().zip(&self.high);
+        for (weight, edges) in self.weights.iter_mut().zip(edges) {
+            *weight = ((*weight as u64 * mass(edges)) as f64 * scale) as u32;
         }
         self.balance();
     }
@@ -372,8 +376,8 @@ mod tests {
                         "{round} {channel} {byte}"
                     );
                     left += slot.count;
-                    assert_eq!(coder.find(&numbers, channel, slot.left), byte);
-                    assert_eq!(coder.find(&numbers, channel, left - 1), byte);
+                    assert_eq!(coder.find(&numbers, channel, slot.left), (byte, slot));
+                    assert_eq!(coder.find(&numbers, channel, left - 1), (byte, slot));
                 }
                 assert_eq!(left, TOTAL);
                 earlier.push(number() as u8);
