@@ -112,6 +112,10 @@ pub struct Eval {
     /// At most this many images; 0 takes all
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub images: usize,
+    /// Images a batch [default: suits the device]. An image's noise depends on the batch it is in: compare devices with
+    /// the same number
+    #[arg(long, value_name = "N", value_parser = batch_size)]
+    pub batch: Option<usize>,
     /// Folder of the data set, if not the one the run was trained on
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -301,4 +305,12 @@ pub struct BenchStep {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// A number of images that a batch may have.
+fn batch_size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=65_536) => Ok(n),
+        _ => Err("expected a number from 1 to 65536".into()),
+    }
 }

@@ -154,10 +154,10 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         split,
         images: args.images,
     };
-    let batch = match &device {
+    let batch = args.batch.unwrap_or(match &device {
         Device::Cpu => config.train.batch.min(EVAL_BATCH),
         Device::Cuda(..) => EVAL_BATCH_GPU,
-    };
+    });
     let total = data.len(split);
     let progress = bar(
         "evaluating",

@@ -42,8 +42,8 @@ impl<'a> Training<'a> {
         StepInput {
             seed: SEED,
             step: step as u64,
-            lr: 2e-3 + 1e-4 * step as f64,
-            tau: 0.7 - 0.005 * step as f64,
+            lr: 2e-3 + 1e-4 * (step % 20) as f64,
+            tau: 0.7 - 0.005 * (step % 40) as f64,
             kl_weight: 1.0,
         }
     }

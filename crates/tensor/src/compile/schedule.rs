@@ -104,6 +104,16 @@ impl Edges {
         level
     }
 
+    /// The groups that change a state, and all that need something else such a group computes on its way.
+    fn closing(&self, live: &Live<'_>, order: &[Group]) -> Vec<bool> {
+        let mut closing = vec![false; order.len()];
+        for (index, group) in order.iter().enumerate() {
+            let follows = self.reads[index].iter().any(|&(from, _)| closing[from]);
+            closing[index] = follows || assigns(live, group);
+        }
+        closing
+    }
+
     /// The layer of each group that only leads to the end.
     fn late(
         &self,
@@ -112,6 +122,7 @@ impl Edges {
         early: &[Option<usize>],
     ) -> Vec<Option<usize>> {
         let count = order.len();
+        let closing = self.closing(live, order);
         // Whether all that follows may wait, from the last group to the first.
         let mut waits = vec![false; count];
         for index in (0..count).rev() {
@@ -129,25 +140,20 @@ impl Edges {
                     || small_producer(live, &order[from])
             });
             let may = early[index].is_none() && follows && keeps_little && is_light(live, group);
-            waits[index] = may || assigns(live, group);
+            waits[index] = may || closing[index];
         }
         let mut level: Vec<Option<usize>> = vec![None; count];
-        for index in 0..count {
-            if waits[index] {
-                let depth = self.reads[index]
-                    .iter()
-                    .filter_map(|&(from, _)| level[from].map(|l| l + 1))
-                    .max();
-                level[index] = Some(depth.unwrap_or(0));
-            }
+        for index in (0..count).filter(|&i| waits[i] && !closing[i]) {
+            let depth = self.reads[index]
+                .iter()
+                .filter_map(|&(from, _)| level[from].map(|l| l + 1))
+                .max();
+            level[index] = Some(depth.unwrap_or(0));
         }
-        // States change after everybody has read them: assignments close the row, in the order they came in.
-        let mut end = level.iter().flatten().max().map_or(0, |l| l + 1);
-        for (index, group) in order.iter().enumerate() {
-            if assigns(live, group) {
-                level[index] = Some(end);
-                end += 1;
-            }
+        // States change after everybody has read them: what closes the row keeps the order it came in.
+        let end = level.iter().flatten().max().map_or(0, |l| l + 1);
+        for (at, index) in (0..count).filter(|&i| closing[i]).enumerate() {
+            level[index] = Some(end + at);
         }
         level
     }

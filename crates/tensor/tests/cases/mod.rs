@@ -200,6 +200,12 @@ pub fn products() {
     check("matmul, both transposed", &[&[5, 7], &[9, 5]], &|_, x| {
         x[0].matmul(x[1], true, true)
     });
+    let shapes: [&[usize]; 3] = [&[18, 8], &[8, 8], &[3, 3, 8, 8]];
+    check("matmul beside convolutions", &shapes, &|_, x| {
+        let mixed = x[0].matmul(x[1], false, false);
+        let map = mixed.reshape(&[2, 3, 3, 8]).conv(x[2], 1);
+        map.reshape(&[18, 8]) + mixed.matmul(x[1], false, true) * 0.5
+    });
 }
 
 pub fn convolutions() {

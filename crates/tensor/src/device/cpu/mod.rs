@@ -50,7 +50,11 @@ impl Program {
 
     /// For tests that compare instruction sets.
     pub fn with_isa(plan: Plan, isa: Isa) -> Self {
-        let arena = Aligned::zeroed(plan.arena);
+        let mut arena = Aligned::zeroed(plan.arena);
+        // What is read before it was written shows in tests.
+        if cfg!(debug_assertions) {
+            arena.floats_mut().fill(f32::NAN);
+        }
         Program {
             plan,
             arena,

@@ -140,12 +140,35 @@ impl Job {
         self.counters = self.counters.max(counters);
     }
 
-    fn conv(&mut self, conv: Conv) {
+    fn conv(&mut self, mut conv: Conv) {
+        let len = conv.geometry.outputs(conv.which);
         if conv.chain.is_some() || conv.out.base == Base::Scratch {
-            let len = conv.geometry.outputs(conv.which);
             self.scratch = self.scratch.max(len * conv.out.dtype.bytes());
         }
+        if conv.a.dtype != conv.b.dtype {
+            self.round_factors(&mut conv);
+        }
         self.actions.push(Action::Conv(conv));
+    }
+
+    /// cuDNN takes both factors in one type. Inputs of the program are f32 whoever reads them, and rounded here where
+    /// they meet bf16.
+    fn round_factors(&mut self, conv: &mut Conv) {
+        let (len, [a, b]) = (
+            conv.geometry.outputs(conv.which),
+            conv.geometry.factors(conv.which),
+        );
+        // The result may lie in front, in either type.
+        let mut used = (2 * len).next_multiple_of(128);
+        for (factor, len) in [(&mut conv.a, a), (&mut conv.b, b)] {
+            if factor.dtype != DType::Bf16 {
+                let rounded = scratch(DType::Bf16).at(used);
+                used += len.next_multiple_of(128);
+                self.launch(movement::convert(*factor, rounded, len));
+                *factor = rounded;
+            }
+        }
+        self.scratch = self.scratch.max(used * DType::Bf16.bytes());
     }
 
     /// A convolution with the chain that finishes its result.
@@ -162,6 +185,39 @@ impl Job {
             out,
             chain,
         });
+    }
+
+    /// A matrix product with the chain that finishes its result. cuBLASLt is asked for f32 alone, so what a
+    /// convolution shares with a product, and therefore lies in bf16, is turned on the way in and out.
+    fn product(&mut self, size: [usize; 3], turned: [bool; 2], ab: [Place; 2], chain: &Chain) {
+        let [m, k, n] = size;
+        let mut used = 0;
+        let mut lend = |len: usize| {
+            let lent = scratch(DType::F32).at(used);
+            used += len.next_multiple_of(64);
+            lent
+        };
+        let stored = elementwise::is_copy(chain).filter(|place| place.dtype == DType::F32);
+        let out = stored.unwrap_or_else(|| lend(m * n));
+        let mut factors = ab;
+        for (factor, len) in factors.iter_mut().zip([m * k, k * n]) {
+            if factor.dtype != DType::F32 {
+                let exact = lend(len);
+                self.launch(movement::convert(*factor, exact, len));
+                *factor = exact;
+            }
+        }
+        self.scratch = self.scratch.max(used * DType::F32.bytes());
+        self.actions.push(Action::Product(Product {
+            size,
+            turned,
+            a: factors[0],
+            b: factors[1],
+            out,
+        }));
+        if stored.is_none() {
+            self.launch(elementwise::map(chain, Some(out)));
+        }
     }
 
     fn add(&mut self, kernel: &Kernel, exact: bool) {
@@ -206,21 +262,7 @@ impl Job {
                 a,
                 b,
                 chain,
-            } => {
-                let stored = elementwise::is_copy(chain);
-                let out = stored.unwrap_or(scratch(DType::F32));
-                self.actions.push(Action::Product(Product {
-                    size: [*m, *k, *n],
-                    turned: [*ta, *tb],
-                    a: *a,
-                    b: *b,
-                    out,
-                }));
-                if stored.is_none() {
-                    self.scratch = self.scratch.max(m * n * 4);
-                    self.launch(elementwise::map(chain, Some(out)));
-                }
-            }
+            } => self.product([*m, *k, *n], [*ta, *tb], [*a, *b], chain),
             Kernel::Responsibility {
                 op,
                 rows,
@@ -293,12 +335,32 @@ fn is_empty(kernel: &Kernel) -> bool {
 }
 
 impl ConvGeometry {
+    /// Elements of the map it reads, of the map it makes, and of the kernel.
+    fn sizes(&self) -> [usize; 3] {
+        [
+            self.n * self.h * self.w * self.ci,
+            self.n * self.oh * self.ow * self.co,
+            self.kh * self.kw * self.ci * self.co,
+        ]
+    }
+
     /// Elements of the result.
     pub fn outputs(&self, which: Which) -> usize {
+        let [x, y, w] = self.sizes();
         match which {
-            Which::Forward => self.n * self.oh * self.ow * self.co,
-            Which::Data => self.n * self.h * self.w * self.ci,
-            Which::Weight => self.kh * self.kw * self.ci * self.co,
+            Which::Forward => y,
+            Which::Data => x,
+            Which::Weight => w,
+        }
+    }
+
+    /// Elements of the two tensors it reads.
+    pub fn factors(&self, which: Which) -> [usize; 2] {
+        let [x, y, w] = self.sizes();
+        match which {
+            Which::Forward => [x, w],
+            Which::Data => [y, w],
+            Which::Weight => [x, y],
         }
     }
 }
@@ -322,4 +384,71 @@ pub fn functions(jobs: &[Job]) -> Vec<Function> {
         }
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{Target, compile_for};
+    use crate::grad::grad;
+    use crate::graph::Graph;
+
+    /// Everything reads what everything else reads: a product a convolution's input, a weight gradient an input.
+    #[test]
+    fn products_meet_f32_and_convolutions_one_type() {
+        let g = Graph::new();
+        let a = g.input("a", &[32, 16], DType::F32);
+        let b = g.input("b", &[16, 16], DType::F32);
+        let w = g.input("w", &[3, 3, 16, 16], DType::F32);
+        let mixed = a.elu().matmul(b, false, false);
+        let maps = [mixed, a.elu()].map(|x| {
+            let map = x.reshape(&[2, 4, 4, 16]).conv(w, 1);
+            map.reshape(&[32, 16])
+        });
+        let out = maps[0] + maps[1] + mixed.matmul(b, false, false);
+        let slope = grad((out * g.input("slope", &[32, 16], DType::F32)).sum(), &[w])[0];
+        let layout = g.layout();
+        let outputs = [("out", out), ("slope of w", slope)];
+        let plan = compile_for(Target::cuda(true), &g, &layout, &outputs).unwrap();
+        let jobs = jobs(&plan, false);
+        let (mut products, mut rounded) = (0, 0);
+        for job in &jobs {
+            for action in &job.actions {
+                let p = match action {
+                    Action::Product(p) => p,
+                    Action::Conv(conv) => {
+                        assert_eq!(conv.a.dtype, conv.b.dtype, "{conv:?}");
+                        rounded += [conv.a, conv.b]
+                            .iter()
+                            .filter(|place| place.base == Base::Scratch)
+                            .count();
+                        continue;
+                    }
+                    _ => continue,
+                };
+                products += 1;
+                for place in [p.a, p.b, p.out] {
+                    assert_eq!(place.dtype, DType::F32, "{p:?}");
+                }
+                let lent = [p.a, p.b, p.out].map(|place| match place.base {
+                    Base::Scratch => (place.offset + 512) * 4,
+                    _ => 0,
+                });
+                assert!(lent.iter().all(|end| *end <= job.scratch), "{p:?}");
+            }
+        }
+        assert_eq!(products, 2);
+        assert!(rounded > 0, "a slope that is an input meets bf16");
+        let turned = |a: &Action| matches!(a, Action::Launch(_));
+        let of_products = jobs
+            .iter()
+            .filter(|j| j.actions.iter().any(|a| matches!(a, Action::Product(_))));
+        assert!(
+            of_products
+                .flat_map(|j| &j.actions)
+                .filter(|a| turned(a))
+                .count()
+                >= 2
+        );
+    }
 }

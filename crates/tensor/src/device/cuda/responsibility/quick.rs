@@ -29,10 +29,13 @@ pub fn backward(case: &Case, outputs: &[Option<Place>; 4]) -> Option<Launches> {
     let [de_q, dmu, dlogvar, de_p] = *outputs;
     let (dim, codes) = (case.dim, case.codes);
     let dz = case.dz();
+    if !suits(case, &[Some(dz), de_q, de_p]) {
+        return None;
+    }
     let mut pieces = Pieces::new(case, dz.dtype);
     pieces.dz = 1;
     let shared = shared(case, &pieces);
-    if !suits(case, &[Some(dz), de_q, de_p]) || shared > SHARED_LIMIT {
+    if shared > SHARED_LIMIT {
         return None;
     }
     let defines: Vec<_> = pieces.defines().into_iter().chain([("EXACT", 0)]).collect();
