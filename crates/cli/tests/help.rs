@@ -30,6 +30,7 @@ const COMMANDS: [(&str, &[&str]); 17] = [
             "--samples",
             "--images",
             "--data",
+            "--batch",
             "--device",
             "--precision",
             "--json",

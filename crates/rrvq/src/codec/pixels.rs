@@ -28,16 +28,24 @@ const HEIGHT: u32 = 1 << HEIGHT_BITS;
 /// Counts that follow the distribution; the other 256 make sure that every byte has one.
 const SHARED: u64 = TOTAL as u64 - 256;
 
-/// 2²⁸ / (1 + e^−x) for x = −18, −18 + 1/64, … 18, and the last entry again.
-static LOGISTIC: LazyLock<Vec<u32>> = LazyLock::new(|| {
+/// Entries of the table, a power of two so that no place lies outside.
+const ENTRIES: usize = 4096;
+type Heights = [[u32; 2]; ENTRIES];
+
+/// 2²⁸ / (1 + e^−x) for x = −18, −18 + 1/64, … 18, each with the step to the next; the last one again to the end.
+static LOGISTIC: LazyLock<Box<Heights>> = LazyLock::new(|| {
     let cells = 2 * REACH as usize * CELLS;
     let value = |i: usize| {
-        let x = i as f64 / CELLS as f64 - REACH as f64;
+        let x = i.min(cells) as f64 / CELLS as f64 - REACH as f64;
         let below = 1.0 / (1.0 + exponential(x.abs()));
         let share = if x < 0.0 { below } else { 1.0 - below };
         (share * HEIGHT as f64 + 0.5) as u32
     };
-    (0..cells + 2).map(|i| value(i.min(cells))).collect()
+    let mut table = Box::new([[0; 2]; ENTRIES]);
+    for (i, entry) in table.iter_mut().enumerate() {
+        *entry = [value(i), value(i + 1) - value(i)];
+    }
+    table
 });
 
 /// e^x out of sums and products alone, which every machine rounds alike; `x` from 0 to 18.
@@ -53,11 +61,10 @@ fn exponential(x: f64) -> f64 {
 
 /// The logistic function at a place in fixed point, 0 at −18.
 #[inline(always)]
-fn logistic(table: &[u32], place: u32) -> u32 {
-    let cell = (place >> STEP_BITS) as usize;
+fn logistic(table: &Heights, place: u32) -> u32 {
     let step = place & ((1 << STEP_BITS) - 1);
-    let (low, high) = (table[cell], table[cell + 1]);
-    low + (((high - low) * step) >> STEP_BITS)
+    let [low, rise] = table[(place >> STEP_BITS) as usize % ENTRIES];
+    low + ((rise * step) >> STEP_BITS)
 }
 
 /// The edge below byte `v` as a place; `mean` and `inverse` are a component's.
@@ -73,7 +80,7 @@ fn place(edge: f32, mean: f32, inverse: f32) -> u32 {
 /// Codes the pixels of one likelihood; keeps its scratch from pixel to pixel.
 pub struct Coder {
     bins: Bins,
-    table: &'static [u32],
+    table: &'static Heights,
     weights: Vec<u32>,
     means: Vec<f32>,
     /// Heights of each component at the lower and the upper edge of a byte.
@@ -317,9 +324,10 @@ mod tests {
     #[test]
     fn the_logistic_table_rises_and_is_what_it_says() {
         let table = &LOGISTIC;
-        assert!(table.windows(2).all(|pair| pair[0] <= pair[1]));
-        assert_eq!(table.len(), 36 * 64 + 2);
-        for (i, &entry) in table.iter().enumerate().take(36 * 64 + 1) {
+        let next = |[low, rise]: [u32; 2]| low + rise;
+        assert!(table.windows(2).all(|pair| next(pair[0]) == pair[1][0]));
+        assert!(place(1e9, 0.0, 1e9) >> STEP_BITS == 36 * 64);
+        for (i, &[entry, _]) in table.iter().enumerate().take(36 * 64 + 1) {
             let exact = 268_435_456.0 / (1.0 + (18.0 - i as f64 / 64.0).exp());
             assert!((entry as f64 - exact).abs() <= 0.5001, "{i}");
             // No entry lies so near a tie that another way to compute it could round it differently.
