@@ -137,10 +137,6 @@ fn mistakes_end_in_a_sentence() {
         let fixed = ["decompress", file, "-o", "out", "--model", model];
         scratch.run(&[&fixed[..], more].concat())
     };
-    let bare = ["decompress", "x.rrvq", "-o", "bare"];
-    scratch
-        .run(&bare)
-        .refused(&["need the model", "--model RUN"]);
     decompress("none.rrvq", "run", &[]).refused(&["none.rrvq", "no such file"]);
     decompress("grey.png", "run", &[]).refused(&["grey.png", "rrvq compress"]);
     let train = [
