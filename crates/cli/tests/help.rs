@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 17] = [
+const COMMANDS: [(&str, &[&str]); 19] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -23,14 +23,28 @@ const COMMANDS: [(&str, &[&str]); 17] = [
         ],
     ),
     (
+        "prior",
+        &[
+            "<RUN>",
+            "--data",
+            "--device",
+            "--precision",
+            "--set",
+            "--steps",
+            "--resume",
+            "--overwrite",
+            "--seed",
+        ],
+    ),
+    (
         "eval",
         &[
             "<RUN>",
             "--split",
             "--samples",
             "--images",
-            "--data",
             "--batch",
+            "--data",
             "--device",
             "--precision",
             "--json",
@@ -44,6 +58,7 @@ const COMMANDS: [(&str, &[&str]); 17] = [
             "--count",
             "--seed",
             "--temperature",
+            "--uniform",
             "--device",
             "--precision",
         ],
@@ -76,8 +91,12 @@ const COMMANDS: [(&str, &[&str]); 17] = [
     ),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),
-    ("data", &["info"]),
-    ("data info", &["<DIR>", "--sheet", "--size", "--json"]),
+    ("data", &["info", "fetch"]),
+    (
+        "data info",
+        &["<DIR>", "--sheet", "--size", "--set", "--json"],
+    ),
+    ("data fetch", &["<NAME>", "--out", "--from"]),
     ("bench", &["step", "eval", "profile", "codec"]),
     (
         "bench codec",

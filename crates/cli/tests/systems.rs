@@ -4,7 +4,7 @@ mod common;
 use common::{Scratch, png_size};
 
 /// Name and the settings that make the tiny preset that system.
-const SYSTEMS: [(&str, &[&str]); 8] = [
+const SYSTEMS: [(&str, &[&str]); 9] = [
     (
         "rvq",
         &["model.sigma=one", "model.top=uniform", "model.maps=[4]"],
@@ -17,6 +17,15 @@ const SYSTEMS: [(&str, &[&str]); 8] = [
         "vq",
         &[
             "model.latent=nearest",
+            "model.maps=[4]",
+            "model.top=uniform",
+        ],
+    ),
+    (
+        "vq, averages",
+        &[
+            "model.latent=nearest",
+            "model.codebook=ema",
             "model.maps=[4]",
             "model.top=uniform",
         ],

@@ -1,7 +1,7 @@
 //! A plan made for tensor cores computes what the CPU's own plan computes.
 
 use rrvq::bench::StepBench;
-use rrvq::config::{Grow, LatentKind};
+use rrvq::config::{CodebookRule, Grow, LatentKind};
 use rrvq::model::Hierarchy;
 use rrvq::programs::Model;
 use rrvq_tensor::compile::{Kernel, Target, compile_for};
@@ -23,7 +23,7 @@ fn step(model: &Model, batch: usize, rule: Rule, clip: f32, target: Target) -> P
         clip,
         ema: 0.999,
     };
-    let norm = optimiser.draw(loss);
+    let norm = elbo.descend(&optimiser, loss);
     compile_for(
         target,
         &graph,
@@ -52,12 +52,32 @@ fn run(model: &Model, plan: Plan, images: &[u8]) -> (f32, f32, Store) {
 
 #[test]
 fn turned_padded_joined_and_batched_is_the_same_step() {
-    for (grow, latent, rule, clip) in [
-        (Grow::Nearest, LatentKind::Code, Rule::AdaMax, 200.0),
+    let (loss, ema) = (CodebookRule::Loss, CodebookRule::Ema);
+    for (grow, latent, codebook, rule, clip) in [
+        (Grow::Nearest, LatentKind::Code, loss, Rule::AdaMax, 200.0),
         // Without clipping nothing but the report needs the norm, and Adam's own squares feed it.
-        (Grow::Transposed, LatentKind::Code, Rule::Adam, 0.0),
-        (Grow::Nearest, LatentKind::Gaussian, Rule::AdaMax, 200.0),
-        (Grow::Transposed, LatentKind::Nearest, Rule::AdaMax, 200.0),
+        (Grow::Transposed, LatentKind::Code, loss, Rule::Adam, 0.0),
+        (
+            Grow::Nearest,
+            LatentKind::Gaussian,
+            loss,
+            Rule::AdaMax,
+            200.0,
+        ),
+        (
+            Grow::Transposed,
+            LatentKind::Nearest,
+            loss,
+            Rule::AdaMax,
+            200.0,
+        ),
+        (
+            Grow::Transposed,
+            LatentKind::Nearest,
+            ema,
+            Rule::AdaMax,
+            200.0,
+        ),
     ] {
         let bench = StepBench {
             layers: 8,
@@ -70,6 +90,7 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
         let mut config = bench.config();
         config.model.grow = grow;
         config.model.latent = latent;
+        config.model.codebook = codebook;
         let model = Model::new(&config.model);
         let images: Vec<u8> = (0..3 * model.image_len())
             .map(|i| (i * 37 % 251) as u8)
@@ -99,6 +120,17 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
         let largest = a.iter().fold(0f32, |x, v| x.max(v.abs()));
         let error = a.iter().zip(b).fold(0f32, |x, (p, q)| x.max((p - q).abs()));
         assert!(error < 1e-3 * largest, "{error} of {largest}");
+        assert_eq!(model.memories.is_empty(), codebook == CodebookRule::Loss);
+        let near = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(p, q)| (p - q).abs() < 1e-4);
+        for memory in &model.memories {
+            let (a, b) = (store.get(&memory.name), store2.get(&memory.name));
+            assert!(near(a, b), "{}", memory.name);
+        }
+        if codebook == CodebookRule::Ema {
+            let entry = model.layout.get("layer.8.codes.mean").unwrap();
+            let [a, b] = [&store, &store2].map(|s| &s.get("theta")[entry.offset..][..entry.len()]);
+            assert!(near(a, b), "means of codes");
+        }
     }
 }
 

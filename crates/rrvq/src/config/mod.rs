@@ -35,6 +35,8 @@ section! {
         data: DataConfig = DataConfig::default(),
         /// How it is trained.
         train: TrainConfig = TrainConfig::default(),
+        /// The prior over its codes, trained after it.
+        prior: PriorConfig = PriorConfig::default(),
     }
 }
 
@@ -55,6 +57,8 @@ const PRESETS: &[(&str, &str)] = presets![
     "best-cifar10",
     "rvq-cifar10",
     "vq-cifar10",
+    "vq-ema-cifar10",
+    "small-vq-cifar10",
     "spatial1-cifar10",
     "spatial32-cifar10",
     "ablate-direct-one-cifar10",
@@ -195,7 +199,7 @@ fn tell(source: &str, problem: Problem) -> Error {
                         .map(|key| key.path.as_str())
                         .collect();
                     match near.is_empty() {
-                        true => "the sections are model, data and train".into(),
+                        true => "the sections are model, data, train and prior".into(),
                         false => format!("the keys there are {}", near.join(", ")),
                     }
                 }

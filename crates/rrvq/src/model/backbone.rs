@@ -40,6 +40,11 @@ impl<'g> Pen<'g> {
             .unwrap_or_default()
     }
 
+    /// Whether this drawing finds first values.
+    pub fn initialises(&self) -> bool {
+        self.found.is_some()
+    }
+
     /// Has the parameter `name` start at `value`, where an initialiser cannot say it.
     pub fn start_at(&self, name: &str, value: Var<'g>) {
         if let Some(found) = &self.found {
@@ -99,7 +104,7 @@ impl<'g> Pen<'g> {
         })
     }
 
-    fn normalised(
+    pub(crate) fn normalised(
         &self,
         name: &str,
         shape: &[usize; 4],

@@ -4,11 +4,14 @@
 //! comes from ([`Posterior`]): q in inference, p in generation.
 
 use super::backbone::{Pen, Resize};
-use crate::config::{LatentKind, ModelConfig, Sample, Top};
+use super::steps::books_name;
+use crate::config::{CodebookRule, LatentKind, ModelConfig, Sample, Top};
 use crate::latent::gaussian::Gaussian;
+use crate::latent::nearest::{Averages, Moved};
 use crate::latent::responsibility::{Sampling, any_code};
 use crate::likelihood::Pixels;
 use rrvq_tensor::op::Sampled;
+use rrvq_tensor::optim::Optimiser;
 use rrvq_tensor::{DType, Graph, Var};
 
 /// A model on a drawing surface.
@@ -28,6 +31,8 @@ pub struct Elbo<'g> {
     pub codes: Vec<Var<'g>>,
     /// What training adds to the ELBO, in nats an image, [n, 1]: the losses of nearest codes.
     pub penalty: Option<Var<'g>>,
+    /// Where averages move the codebooks: what a training step makes of them.
+    pub moved: Vec<Moved<'g>>,
     /// Mean of each pixel, in bytes: 0 … 255, [n, h, w, channels].
     pub picture: Var<'g>,
     /// log p(x, z) − log q(z | x) of the sample, [n, 1]; only where it was asked for.
@@ -39,6 +44,8 @@ pub struct Elbo<'g> {
 struct Posterior<'a, 'g> {
     /// Up-pass features of each layer, bottom first; without them, samples come from the prior.
     up: Option<&'a [Var<'g>]>,
+    /// Codes of each layer, bottom first, [n · M, 1]; with them, nothing is sampled.
+    given: Option<&'a [Var<'g>]>,
     relaxed: bool,
     /// Draw the log probability of every sample, at the price of K-wide tensors.
     weigh: bool,
@@ -55,7 +62,6 @@ struct Spot<'g> {
 }
 
 /// What a layer's sample is to the rest of the model.
-#[derive(Clone, Copy)]
 struct Latent<'g> {
     /// [rows, d_e].
     z: Var<'g>,
@@ -64,6 +70,7 @@ struct Latent<'g> {
     code: Option<Var<'g>>,
     /// Nats of each row that training adds, [rows, 1].
     penalty: Option<Var<'g>>,
+    moved: Option<Moved<'g>>,
 }
 
 impl<'g> From<Sampled<'g>> for Latent<'g> {
@@ -73,6 +80,7 @@ impl<'g> From<Sampled<'g>> for Latent<'g> {
             kl: sampled.kl,
             code: Some(sampled.index),
             penalty: None,
+            moved: None,
         }
     }
 }
@@ -124,8 +132,9 @@ impl<'g> Hierarchy<'g> {
     fn elbo(&self, images: Var<'g>, relaxed: bool, weigh: bool) -> Elbo<'g> {
         let bytes = images.to_f32();
         let up = self.up(bytes);
-        let down = self.down(Posterior {
+        let mut down = self.down(Posterior {
             up: Some(&up),
+            given: None,
             relaxed,
             weigh,
         });
@@ -147,6 +156,11 @@ impl<'g> Hierarchy<'g> {
                 .iter()
                 .filter_map(|l| l.penalty.map(per_image))
                 .reduce(|a, b| a + b),
+            moved: down
+                .latents
+                .iter_mut()
+                .filter_map(|l| l.moved.take())
+                .collect(),
             picture: to_bytes(pixels.mean()),
             log_weight,
         }
@@ -156,6 +170,18 @@ impl<'g> Hierarchy<'g> {
     pub fn generate(&self) -> Var<'g> {
         let down = self.down(Posterior {
             up: None,
+            given: None,
+            relaxed: false,
+            weigh: false,
+        });
+        to_bytes(self.decode(down.features).mean())
+    }
+
+    /// Pictures of given codes, [n · M, 1] for each layer, bottom first: means of the pixels in bytes.
+    pub fn picture_of(&self, codes: &[Var<'g>]) -> Var<'g> {
+        let down = self.down(Posterior {
+            up: None,
+            given: Some(codes),
             relaxed: false,
             weigh: false,
         });
@@ -203,15 +229,17 @@ impl<'g> Hierarchy<'g> {
                 },
             };
             let (latent, weight) = match pen.config.latent {
+                _ if posterior.given.is_some() => (self.given(&spot, posterior.given), None),
                 LatentKind::Code => self.code(&spot, posterior.weigh),
                 LatentKind::Nearest => self.nearest(&spot, posterior.weigh),
                 LatentKind::Gaussian => self.gaussian(&spot, posterior.weigh),
             };
             weights.extend(weight);
+            let z = latent.z;
             if posterior.up.is_some() {
                 latents.push(latent);
             }
-            d = self.below(layer, d, latent.z);
+            d = self.below(layer, d, z);
         }
         latents.reverse();
         Down {
@@ -248,22 +276,36 @@ impl<'g> Hierarchy<'g> {
     /// A layer of nearest codes, likewise.
     fn nearest(&self, spot: &Spot<'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
         let config = self.pen.config;
+        let codes = config.codes.at(spot.layer);
+        let name = books_name(spot.layer);
         let book = self.nearest_book(spot.layer);
         match self.posterior(spot, config.embed) {
             Some(e) => {
-                let found = book.quantise(e, config.commitment as f32);
+                let book = book.starting(&self.pen, &name, spot.layer, e, self.batch);
+                let found = book.quantise(e, config.commitment as f32, config.codebook);
+                let index = found.sampled.index;
+                let averages = Averages::of_layer(&self.pen, spot.layer);
                 let latent = Latent {
                     penalty: Some(found.penalty),
+                    moved: (config.codebook == CodebookRule::Ema)
+                        .then(|| averages.moved(&name, codes, e, index, self.batch)),
                     ..found.sampled.into()
                 };
                 // The posterior is certain: log p − log q is −ln K.
-                (latent, weigh.then(|| -latent.kl))
+                let weight = weigh.then(|| -latent.kl);
+                (latent, weight)
             }
             None => {
                 let rows = self.rows(spot.layer);
                 (generated(any_code(book.mu, rows, spot.how.stream)), None)
             }
         }
+    }
+
+    /// A layer whose codes are known: their means.
+    fn given(&self, spot: &Spot<'g>, codes: Option<&[Var<'g>]>) -> Latent<'g> {
+        let index = codes.and_then(|codes| codes.get(spot.layer));
+        generated(self.code_means(spot.layer, *index.expect("codes of every layer")))
     }
 
     /// A layer of Gaussians, likewise.
@@ -288,6 +330,7 @@ impl<'g> Hierarchy<'g> {
                     kl: drawn.kl,
                     code: None,
                     penalty: None,
+                    moved: None,
                 };
                 (latent, weigh.then_some(drawn.log_weight))
             }
@@ -313,6 +356,7 @@ fn generated<'g>(z: Var<'g>) -> Latent<'g> {
         kl,
         code: None,
         penalty: None,
+        moved: None,
     }
 }
 
@@ -350,6 +394,19 @@ impl<'g> Elbo<'g> {
             None => nats,
         };
         nats * (1.0 / nats_per_dim(config)) as f32
+    }
+}
+
+impl<'g> Elbo<'g> {
+    /// Draws what a training step changes: parameters by the gradient of `loss`, codebooks that follow averages by the
+    /// batch. Returns the gradient's global norm.
+    pub fn descend(&self, optimiser: &Optimiser, loss: Var<'g>) -> Var<'g> {
+        let g = loss.graph();
+        let means: Vec<(String, Var<'g>)> = self.moved.iter().map(|m| m.mean.clone()).collect();
+        for (memory, value) in self.moved.iter().flat_map(|m| &m.memories) {
+            g.assign(&memory.name, *value);
+        }
+        optimiser.draw_setting(loss, &means)
     }
 }
 

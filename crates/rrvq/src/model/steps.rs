@@ -16,6 +16,11 @@ pub(super) fn layer_name(layer: usize) -> String {
     format!("layer.{}", layer + 1)
 }
 
+/// And those of its codebook.
+pub(super) fn books_name(layer: usize) -> String {
+    format!("{}.codes", layer_name(layer))
+}
+
 impl<'g> Hierarchy<'g> {
     pub fn layers(&self) -> usize {
         self.sides.len()
@@ -79,14 +84,28 @@ impl<'g> Hierarchy<'g> {
 
     /// The codebook of a layer of codes.
     pub(super) fn book(&self, layer: usize) -> Codebook<'g> {
-        let name = format!("{}.codes", layer_name(layer));
-        Codebook::draw(&self.pen, &name, self.pen.config.codes.at(layer))
+        Codebook::draw(
+            &self.pen,
+            &books_name(layer),
+            self.pen.config.codes.at(layer),
+        )
     }
 
     /// The codebook of a layer of nearest codes.
     pub(super) fn nearest_book(&self, layer: usize) -> Nearest<'g> {
-        let name = format!("{}.codes", layer_name(layer));
-        Nearest::draw(&self.pen, &name, self.pen.config.codes.at(layer))
+        Nearest::draw(
+            &self.pen,
+            &books_name(layer),
+            self.pen.config.codes.at(layer),
+        )
+    }
+
+    /// Means of codes, [rows, d_e], by their numbers, [rows, 1].
+    pub(super) fn code_means(&self, layer: usize, index: Var<'g>) -> Var<'g> {
+        match self.pen.config.latent {
+            LatentKind::Nearest => self.nearest_book(layer).mu.gather(index),
+            _ => self.book(layer).mu.gather(index),
+        }
     }
 
     /// What a layer's codes are compared with, given the features above.
@@ -152,10 +171,7 @@ impl<'g> Hierarchy<'g> {
             .pen
             .graph
             .input(name, &[self.rows(layer), 1], DType::U32);
-        match self.pen.config.latent {
-            LatentKind::Nearest => self.nearest_book(layer).mu.gather(index),
-            _ => self.book(layer).mu.gather(index),
-        }
+        self.code_means(layer, index)
     }
 
     /// The likelihood, from d_1.

@@ -111,7 +111,7 @@ impl Step {
             clip: train.clip as f32,
             ema: train.ema as f32,
         };
-        let norm = optimiser.draw(loss);
+        let norm = elbo.descend(&optimiser, loss);
         let kl: Vec<Var<'_>> = elbo.kl.iter().map(|kl| kl.sum().reshape(&[1])).collect();
         let values = [loss, elbo.log_likelihood.sum(), norm, graph.concat(&kl, 0)];
         let outputs: Vec<(&str, Var<'_>)> = OUTPUTS.into_iter().zip(values).collect();

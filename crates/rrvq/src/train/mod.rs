@@ -39,6 +39,8 @@ pub struct Job {
 
 /// Who follows a run: a terminal, a test, a notebook.
 pub trait Watch {
+    /// While a data set is decoded: images done, and images in all.
+    fn decoded(&mut self, _images: usize, _total: usize) {}
     /// Before the first step.
     fn started(&mut self, _start: &Started) {}
     /// After every step.
@@ -81,7 +83,7 @@ pub struct Finished {
 /// Trains as the job says; ends early, saved, when the watcher says so.
 pub fn train(job: &Job, watch: &mut dyn Watch) -> Result<Finished> {
     job.config.validate()?;
-    let data = data::open_for(&job.config)?;
+    let data = data::open_followed(&job.config, &mut |done, total| watch.decoded(done, total))?;
     let run = Run::create(&job.out, job.existing)?;
     let mut trainer = Trainer::new(job, data.as_ref(), run)?;
     watch.started(&trainer.started());
@@ -90,9 +92,9 @@ pub fn train(job: &Job, watch: &mut dyn Watch) -> Result<Finished> {
 
 /// Whether there is a checkpoint to go on from. A run that was killed before its first one starts again; one that
 /// has a model but lost its state must not, as that would replace the model.
-fn goes_on(job: &Job, run: &Run) -> Result<bool> {
-    if job.existing != Existing::Resume || run.state().exists() {
-        return Ok(job.existing == Existing::Resume);
+pub(crate) fn goes_on(existing: Existing, run: &Run) -> Result<bool> {
+    if existing != Existing::Resume || run.state().exists() {
+        return Ok(existing == Existing::Resume);
     }
     match run.model().exists() {
         false => Ok(false),
@@ -141,9 +143,9 @@ impl<'a> Trainer<'a> {
         let model = Model::new(&config.model);
         let train = &config.train;
         let mut batches = Batches::new(data, train.seed, train.batch, config.data.flip);
-        let resuming = goes_on(job, &run)?;
+        let resuming = goes_on(job.existing, &run)?;
         let (store, progress) = match resuming {
-            true => load_state(&run, &model)?,
+            true => load_state(&run, model.kept())?,
             false => (
                 model.initial(device, train.seed, batches.at(0))?,
                 Progress::default(),
@@ -243,7 +245,13 @@ impl<'a> Trainer<'a> {
                 self.draw_samples()?;
             }
             if save_now {
-                save(&self.run, &self.model, &mut self.store, &self.progress)?;
+                save(
+                    &self.run,
+                    self.model.kept(),
+                    &mut self.store,
+                    &self.progress,
+                    &[],
+                )?;
                 self.saved = Some(self.progress.step);
                 watch.saved(done);
             }
