@@ -32,6 +32,10 @@ pub enum Command {
     Sample(Sample),
     /// Show images beside what a trained model keeps of them
     Reconstruct(Reconstruct),
+    /// Compress images without loss, into one file
+    Compress(Compress),
+    /// Get the images of a compressed file back, as PNG files
+    Decompress(Decompress),
     /// What a run is and how far it got
     Info(Info),
     /// The configurations built into the program
@@ -197,6 +201,48 @@ pub struct Reconstruct {
 }
 
 #[derive(Arguments)]
+#[command(after_help = "Example: rrvq compress photos/*.png -o photos.rrvq --model runs/best")]
+pub struct Compress {
+    /// Images (PNG, JPEG, WebP) of 8 bits a sample and of any size
+    #[arg(required = true)]
+    pub images: Vec<PathBuf>,
+    /// Where the compressed file goes
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Run folder of the model; the same model is needed to decompress
+    #[arg(long, value_name = "RUN")]
+    pub model: Option<PathBuf>,
+    /// Replace a file that is there already
+    #[arg(long)]
+    pub force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Arguments)]
+#[command(after_help = "Example: rrvq decompress photos.rrvq -o photos --model runs/best")]
+pub struct Decompress {
+    /// Compressed file
+    pub file: PathBuf,
+    /// Folder for the images; each keeps its name and becomes a PNG file
+    #[arg(short, long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Run folder of the model the file was compressed with
+    #[arg(long, value_name = "RUN")]
+    pub model: Option<PathBuf>,
+    /// Get what can be had out of a damaged file
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Replace images that are there already
+    #[arg(long)]
+    pub force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Arguments)]
 pub struct Info {
     /// Run folder
     pub run: PathBuf,
@@ -270,6 +316,26 @@ pub enum Bench {
     Eval(BenchStep),
     /// Where the time of a training step goes, by kind of kernel
     Profile(BenchStep),
+    /// Lossless compression: speed each way, with one thread and with all
+    Codec(BenchCodec),
+}
+
+#[derive(Arguments)]
+pub struct BenchCodec {
+    /// Images to compress (PNG, JPEG, WebP); without any, test images of the model's data set
+    pub images: Vec<PathBuf>,
+    /// Run folder of the model
+    #[arg(long, value_name = "RUN")]
+    pub model: PathBuf,
+    /// Folder of the data set, if not the one the run was trained on
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// How many test images, when no image is given
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub count: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Arguments)]

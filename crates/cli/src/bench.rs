@@ -11,7 +11,12 @@ use std::time::Instant;
 
 /// `begun` is when the program started.
 pub fn bench(what: &Bench, begun: Instant) -> Result<()> {
-    let (Bench::Step(args) | Bench::Eval(args) | Bench::Profile(args)) = what;
+    let (Bench::Step(args) | Bench::Eval(args) | Bench::Profile(args)) = what else {
+        return match what {
+            Bench::Codec(args) => crate::codec::bench(args),
+            _ => Ok(()),
+        };
+    };
     let device = device(&args.compute)?;
     let bench = StepBench {
         layers: args.layers,
@@ -32,6 +37,7 @@ pub fn bench(what: &Bench, begun: Instant) -> Result<()> {
             show_report(args, &device, &report, "batch", None);
         }
         Bench::Profile(_) => show_profile(args, &device, &bench.profile(&device)?),
+        Bench::Codec(_) => {}
     }
     Ok(())
 }
@@ -147,7 +153,7 @@ fn extend(object: &mut Value, fields: Value) {
 }
 
 /// The most memory this process has held, where the system tells.
-fn peak_memory_mib() -> Option<f64> {
+pub fn peak_memory_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
     let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;

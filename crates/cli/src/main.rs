@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod codec;
 mod commands;
 mod data;
 mod device;
@@ -23,6 +24,8 @@ fn main() {
         Command::Eval(eval) => commands::eval(eval),
         Command::Sample(sample) => commands::sample(sample),
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
+        Command::Compress(compress) => codec::compress(compress),
+        Command::Decompress(decompress) => codec::decompress(decompress),
         Command::Info(info) => commands::info(info),
         Command::Presets(presets) => commands::presets(presets),
         Command::Data { what } => match what {

@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 16] = [
+const COMMANDS: [(&str, &[&str]); 19] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -75,6 +75,21 @@ const COMMANDS: [(&str, &[&str]); 16] = [
             "--precision",
         ],
     ),
+    (
+        "compress",
+        &["<IMAGES>...", "--out", "--model", "--force", "--json"],
+    ),
+    (
+        "decompress",
+        &[
+            "<FILE>",
+            "--out",
+            "--model",
+            "--keep-going",
+            "--force",
+            "--json",
+        ],
+    ),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),
     ("data", &["info", "fetch"]),
@@ -83,7 +98,11 @@ const COMMANDS: [(&str, &[&str]); 16] = [
         &["<DIR>", "--sheet", "--size", "--set", "--json"],
     ),
     ("data fetch", &["<NAME>", "--out", "--from"]),
-    ("bench", &["step", "eval", "profile"]),
+    ("bench", &["step", "eval", "profile", "codec"]),
+    (
+        "bench codec",
+        &["[IMAGES]...", "--model", "--data", "--count", "--json"],
+    ),
     (
         "bench step",
         &[

@@ -1,6 +1,7 @@
 //! Relaxed-responsibility hierarchical discrete VAEs: the model, its training, its pictures.
 
 pub mod bench;
+pub mod codec;
 pub mod config;
 pub mod data;
 pub mod demo;

@@ -40,6 +40,12 @@ impl<'g> Nearest<'g> {
         }
     }
 
+    /// e·μ − ½‖μ‖² of each row and code, [rows, K]: the nearest code has the largest.
+    pub fn closeness(&self, e: Var<'g>) -> Var<'g> {
+        let half = (self.mu.square().sum_last() * 0.5).reshape(&[1, self.mu.dim(0)]);
+        e.matmul(self.mu, false, true) - half
+    }
+
     /// Where averages move the codes, they start at outputs of the first batch, `e` [rows, d_e], and what is initialised
     /// after them sees them there.
     pub fn starting(
@@ -62,9 +68,7 @@ impl<'g> Nearest<'g> {
     /// Each row of `e`, [rows, d_e], to the code nearest to it; `commitment` is β.
     pub fn quantise(&self, e: Var<'g>, commitment: f32, rule: CodebookRule) -> Quantised<'g> {
         let (g, codes) = (e.graph(), self.mu.dim(0));
-        let half = (self.mu.square().sum_last() * 0.5).reshape(&[1, codes]);
-        // The nearest has the largest e·μ − ½‖μ‖².
-        let index = (e.matmul(self.mu, false, true) - half).argmax_last();
+        let index = self.closeness(e).argmax_last();
         let code = self.mu.gather(index);
         let commits = (e - code.detach()).square().sum_last() * commitment;
         let sampled = Sampled {

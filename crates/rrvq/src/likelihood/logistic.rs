@@ -9,6 +9,9 @@ use crate::config::Likelihood;
 use crate::model::Pen;
 use rrvq_tensor::{Init, Var};
 
+/// Width of a bin.
+pub const BIN: f32 = 1.0 / 256.0;
+
 /// The decoder's output read as means of logistics.
 pub struct Logistic<'g> {
     /// Mean of each pixel; bytes span [−0.5, 0.5]. It is not clipped to that: a mean beyond the border is a
@@ -34,9 +37,24 @@ impl<'g> Logistic<'g> {
 
     /// log p(x) of each image in nats, [n, 1]; `bytes` are the pixel values 0 … 255 as f32.
     pub fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
-        let log_p = log_mass(bytes, self.mean, self.inverse_scale, 1.0 / 256.0);
+        let log_p = log_mass(bytes, self.mean, self.inverse_scale, BIN);
         let n = bytes.dim(0);
         log_p.reshape(&[n, bytes.size() / n]).sum_last()
+    }
+}
+
+impl<'g> Logistic<'g> {
+    /// What a coder needs for each pixel, as a mixture of one: weight 1, means, 1 / s; [n · h · w, 1 + 2 · channels].
+    pub fn numbers(&self) -> Var<'g> {
+        let g = self.mean.graph();
+        let channels = self.mean.dim(3);
+        let shape = [self.mean.size() / channels, channels];
+        let parts = [
+            g.full(1.0, &[shape[0], 1]),
+            self.mean.reshape(&shape),
+            self.inverse_scale.broadcast(&shape),
+        ];
+        g.concat(&parts, 1)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::Pen;
 use rrvq_tensor::{Init, Var};
 
 /// Width of a bin.
-const BIN: f32 = 1.0 / 128.0;
+pub const BIN: f32 = 1.0 / 128.0;
 /// No scale goes below e^−7, about a ninth of a bin: a narrower one gains nothing and steepens every slope.
 const LEAST_LOG_SCALE: f64 = -7.0;
 /// The components' means start evenly spread between plus and minus this.
@@ -122,6 +122,17 @@ impl<'g> Mixture<'g> {
         });
         let log_p = log_sum_exp(joint) - log_sum_exp(self.logits());
         log_p.reshape(&[n, h * w]).sum_last()
+    }
+
+    /// What a coder needs for each pixel, m numbers a slot: weights, means before what earlier channels add, 1 / s,
+    /// coefficients of the earlier channels; [n · h · w, slots · m].
+    pub fn numbers(&self) -> Var<'g> {
+        let channels = self.shape[3];
+        let mut parts = vec![self.logits().softmax()];
+        parts.extend((0..channels).map(|c| self.own_mean(c)));
+        parts.extend((0..channels).map(|c| self.inverse_scale(c)));
+        parts.extend((1 + 2 * channels..slots(channels)).map(|slot| self.slot(slot).tanh()));
+        self.raw.graph().concat(&parts, 1)
     }
 
     /// Expectation of each pixel, bytes spanning [−0.5, 0.5], [n, h, w, channels].

@@ -1,16 +1,16 @@
 //! Up pass, down pass, ELBO.
 //!
-//! The down pass is written once. What differs between inference and generation is where a layer's sample
-//! comes from ([`Posterior`]): q in inference, p in generation.
+//! The down pass is written once, out of the pieces in `steps`. What differs between inference and generation is
+//! where a layer's sample comes from ([`Posterior`]): q in inference, p in generation.
 
 use super::backbone::{Pen, Resize};
 use super::layer::{Latent, Look, Spot, Weight};
-use crate::config::{Backbone, LatentKind, ModelConfig, Sample, Top};
+use crate::config::{Backbone, LatentKind, ModelConfig, Sample};
 use crate::latent::nearest::Moved;
 use crate::latent::responsibility::Sampling;
 use crate::likelihood::Pixels;
 use rrvq_tensor::optim::Optimiser;
-use rrvq_tensor::{DType, Graph, Init, Var};
+use rrvq_tensor::{DType, Graph, Var};
 
 /// A model on a drawing surface.
 pub struct Hierarchy<'g> {
@@ -200,7 +200,7 @@ impl<'g> Hierarchy<'g> {
     }
 
     /// d̂_1 = enc_1(x), d̂_ℓ = enc_ℓ(d̂_{ℓ−1}).
-    fn up(&self, bytes: Var<'g>) -> Vec<Var<'g>> {
+    pub(super) fn up(&self, bytes: Var<'g>) -> Vec<Var<'g>> {
         let pen = &self.pen;
         let c = pen.config.channels;
         // Pixel centres in (−1, 1).
@@ -226,25 +226,15 @@ impl<'g> Hierarchy<'g> {
 
     /// d_ℓ = dec_{ℓ+1}(d_{ℓ+1}) + pladder_ℓ(μ[z_ℓ]), from the learnt d_{L+1} down to d_1.
     fn down(&self, posterior: Posterior<'_, 'g>) -> Down<'g> {
-        let (pen, g, n) = (&self.pen, self.pen.graph, self.batch);
-        let c = pen.config.channels;
-        let layers = self.sides.len();
-        let top = self.features[layers - 1];
-        let start = g.param("top", &[1, top, top, c], Init::Constant(0.0));
-        let mut d = start.broadcast(&[n, top, top, c]);
+        let (pen, g) = (&self.pen, self.pen.graph);
+        let mut d = self.top();
         let (tau, noise_scale) = (g.scalar_input("tau"), g.scalar_input("noise_scale"));
         let (mut latents, mut weights) = (Vec::new(), Vec::new());
-        for layer in (0..layers).rev() {
-            let name = format!("layer.{}", layer + 1);
-            let side = self.features[layer];
-            let grows = layer + 1 < layers && side > self.features[layer + 1];
+        for layer in (0..self.layers()).rev() {
             let spot = Spot {
                 layer,
-                name: &name,
                 d,
                 up: posterior.up.map(|up| up[layer]),
-                grows,
-                uniform: layer + 1 == layers && pen.config.top == Top::Uniform,
                 how: Sampling {
                     tau,
                     noise_scale,
@@ -265,13 +255,7 @@ impl<'g> Hierarchy<'g> {
             if posterior.up.is_some() {
                 latents.push(latent);
             }
-            let resize = if grows { Resize::Up } else { Resize::Same };
-            let identity = pen.blocks(&format!("dec.{}", layer + 2), d, pen.config.blocks, resize);
-            d = identity
-                + pen.pladder(
-                    &format!("{name}.pladder"),
-                    z.reshape(&[n, side, side, z.size() / (n * side * side)]),
-                );
+            d = self.below(layer, d, z);
         }
         latents.reverse();
         Down {
@@ -282,7 +266,7 @@ impl<'g> Hierarchy<'g> {
     }
 
     /// dec_1: a transposed convolution in its sub-pixel form, then the likelihood.
-    fn decode(&self, d: Var<'g>) -> Pixels<'g> {
+    pub(super) fn decode(&self, d: Var<'g>) -> Pixels<'g> {
         let (pen, config) = (&self.pen, self.pen.config);
         let factor = config.size / self.features[0];
         let channels = Pixels::channels(config) * factor * factor;

@@ -4,13 +4,14 @@
 //! and posterior side by side, and what a sample is to the rest of the model ([`Latent`]).
 
 use super::hierarchy::Hierarchy;
-use crate::config::{CodebookRule, PriorKind};
+use super::steps::books_name;
+use crate::config::CodebookRule;
 use crate::latent::bernoulli::Bernoulli;
 use crate::latent::gaussian::Gaussian;
-use crate::latent::nearest::{Averages, Moved, Nearest};
-use crate::latent::responsibility::{Codebook, Prior, Sampling, any_code};
+use crate::latent::nearest::{Averages, Moved};
+use crate::latent::responsibility::{Sampling, any_code};
+use rrvq_tensor::Var;
 use rrvq_tensor::op::Sampled;
-use rrvq_tensor::{Init, Var};
 
 /// How samples are drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,16 +40,12 @@ pub(super) struct Weight<'g> {
 }
 
 /// Where in the down pass a latent is drawn.
-pub(super) struct Spot<'a, 'g> {
+pub(super) struct Spot<'g> {
     pub layer: usize,
-    pub name: &'a str,
     /// Features from above.
     pub d: Var<'g>,
     /// Features of the up pass; without them, samples come from the prior.
     pub up: Option<Var<'g>>,
-    pub grows: bool,
-    /// The top layer's prior is fixed.
-    pub uniform: bool,
     pub how: Sampling<'g>,
     pub look: Look,
 }
@@ -79,43 +76,17 @@ impl<'g> From<Sampled<'g>> for Latent<'g> {
 }
 
 impl<'g> Hierarchy<'g> {
-    /// Latents of a layer, over all images.
-    fn positions(&self, spot: &Spot<'_, 'g>) -> usize {
-        self.batch * self.sides[spot.layer] * self.sides[spot.layer]
-    }
-
-    /// Channels that give `out` values for each latent, and their map as rows of `out` values.
-    fn wide(&self, spot: &Spot<'_, 'g>, out: usize) -> (usize, impl Fn(Var<'g>) -> Var<'g>) {
-        let (rows, side) = (self.positions(spot), self.features[spot.layer]);
-        let channels = rows / (self.batch * side * side) * out;
-        (channels, move |map: Var<'g>| map.reshape(&[rows, out]))
-    }
-
-    fn pstrap(&self, spot: &Spot<'_, 'g>, out: usize) -> Var<'g> {
-        let name = format!("{}.pstrap", spot.name);
-        let (channels, as_rows) = self.wide(spot, out);
-        as_rows(self.pen.strap(&name, spot.d, channels, spot.grows))
-    }
-
     /// qladder + qstrap, where there is something to infer from.
-    fn posterior(&self, spot: &Spot<'_, 'g>, out: usize) -> Option<Var<'g>> {
-        let (pen, name) = (&self.pen, spot.name);
-        let (channels, as_rows) = self.wide(spot, out);
-        let e_q = pen.qladder(&format!("{name}.qladder"), spot.up?, channels)
-            + pen.strap(&format!("{name}.qstrap"), spot.d, channels, spot.grows);
-        Some(as_rows(e_q))
+    fn posterior(&self, spot: &Spot<'g>, out: usize) -> Option<Var<'g>> {
+        let ladder = self.qladder(spot.layer, spot.up?, out);
+        Some(self.posterior_rows(spot.layer, spot.d, ladder, out))
     }
 
     /// A layer of codes, and the probabilities of its samples where asked for.
-    pub(super) fn code(&self, spot: &Spot<'_, 'g>) -> (Latent<'g>, Option<Weight<'g>>) {
-        let (pen, embed) = (&self.pen, self.pen.config.embed);
-        let codes = pen.config.codes.at(spot.layer);
-        let book = Codebook::draw(pen, &format!("{}.codes", spot.name), codes);
-        let prior = match pen.config.prior {
-            _ if spot.uniform => Prior::Uniform,
-            PriorKind::Embedding => Prior::Embedding(self.pstrap(spot, embed)),
-            PriorKind::Direct => Prior::Direct(self.pstrap(spot, codes)),
-        };
+    pub(super) fn code(&self, spot: &Spot<'g>) -> (Latent<'g>, Option<Weight<'g>>) {
+        let embed = self.pen.config.embed;
+        let book = self.book(spot.layer);
+        let prior = self.code_prior(spot.layer, spot.d);
         match self.posterior(spot, embed) {
             Some(e_q) if spot.look.weighs() => {
                 let w = book.sample_slowly(e_q, prior, spot.how);
@@ -128,18 +99,18 @@ impl<'g> Hierarchy<'g> {
             }
             Some(e_q) => (book.sample(e_q, prior, spot.how).into(), None),
             None => {
-                let z = book.sample_prior(prior, self.positions(spot), spot.how);
+                let z = book.sample_prior(prior, self.rows(spot.layer), spot.how);
                 (generated(z), None)
             }
         }
     }
 
     /// A layer of nearest codes, likewise.
-    pub(super) fn nearest(&self, spot: &Spot<'_, 'g>) -> (Latent<'g>, Option<Weight<'g>>) {
+    pub(super) fn nearest(&self, spot: &Spot<'g>) -> (Latent<'g>, Option<Weight<'g>>) {
         let config = self.pen.config;
         let codes = config.codes.at(spot.layer);
-        let name = format!("{}.codes", spot.name);
-        let book = Nearest::draw(&self.pen, &name, codes);
+        let name = books_name(spot.layer);
+        let book = self.nearest_book(spot.layer);
         match self.posterior(spot, config.embed) {
             Some(e) => {
                 let book = book.starting(&self.pen, &name, spot.layer, e, self.batch);
@@ -160,35 +131,30 @@ impl<'g> Hierarchy<'g> {
                 (latent, weight)
             }
             None => {
-                let rows = self.positions(spot);
+                let rows = self.rows(spot.layer);
                 (generated(any_code(book.mu, rows, spot.how.stream)), None)
             }
         }
     }
 
     /// A layer whose codes are known: their means.
-    pub(super) fn given(&self, spot: &Spot<'_, 'g>, codes: Option<&[Var<'g>]>) -> Latent<'g> {
-        let config = self.pen.config;
-        let shape = [config.codes.at(spot.layer), config.embed];
-        let init = Init::Normal(config.code_scale as f32);
-        let name = format!("{}.codes.mean", spot.name);
-        let mu = self.pen.graph.param(&name, &shape, init);
+    pub(super) fn given(&self, spot: &Spot<'g>, codes: Option<&[Var<'g>]>) -> Latent<'g> {
         let index = codes.and_then(|codes| codes.get(spot.layer));
-        generated(mu.gather(*index.expect("codes of every layer")))
+        generated(self.code_means(spot.layer, *index.expect("codes of every layer")))
     }
 
     /// A layer of Gaussians, likewise.
-    pub(super) fn gaussian(&self, spot: &Spot<'_, 'g>) -> (Latent<'g>, Option<Weight<'g>>) {
+    pub(super) fn gaussian(&self, spot: &Spot<'g>) -> (Latent<'g>, Option<Weight<'g>>) {
         let embed = self.pen.config.embed;
-        let (out, rows) = (2 * embed, self.positions(spot));
+        let (out, rows) = (2 * embed, self.rows(spot.layer));
         let Sampling {
             noise_scale,
             stream,
             ..
         } = spot.how;
-        let prior = match spot.uniform {
+        let prior = match self.fixed(spot.layer) {
             true => Gaussian::standard(self.pen.graph, rows, embed),
-            false => Gaussian::from_rows(self.pstrap(spot, out)),
+            false => Gaussian::from_rows(self.pstrap(spot.layer, spot.d, out)),
         };
         match self.posterior(spot, out) {
             Some(rows) => {
@@ -209,14 +175,14 @@ impl<'g> Hierarchy<'g> {
     }
 
     /// A layer of bits, likewise.
-    pub(super) fn bits(&self, spot: &Spot<'_, 'g>) -> (Latent<'g>, Option<Weight<'g>>) {
+    pub(super) fn bits(&self, spot: &Spot<'g>) -> (Latent<'g>, Option<Weight<'g>>) {
         let config = self.pen.config;
-        let (d, rows) = (config.embed, self.positions(spot));
+        let (d, rows) = (config.embed, self.rows(spot.layer));
         let (scale, stream) = (spot.how.noise_scale, spot.how.stream);
-        let prior = match spot.uniform {
+        let prior = match self.fixed(spot.layer) {
             true => Bernoulli::even(self.pen.graph, rows, d),
             false => Bernoulli {
-                logits: self.pstrap(spot, d),
+                logits: self.pstrap(spot.layer, spot.d, d),
             },
         };
         let Some(logits) = self.posterior(spot, d) else {

@@ -6,6 +6,7 @@
 //! - [`mlp`]: the same without maps.
 //! - [`vimco`]: the bound on several samples, and its gradient.
 //! - [`hierarchy`]: up pass, down pass and ELBO; the posterior's and the prior's use of it side by side.
+//! - `steps`: the pieces of a layer's step, which the codec draws one by one.
 //!
 //! Every function here draws; nothing computes. The same drawing serves training, evaluation, sampling,
 //! reconstruction and the data-dependent initialisation, which differ in what they ask of it.
@@ -15,6 +16,7 @@ pub mod hierarchy;
 pub mod ladder;
 mod layer;
 pub mod mlp;
+mod steps;
 pub mod vimco;
 
 pub use backbone::Pen;

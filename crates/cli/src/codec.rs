@@ -1,0 +1,298 @@
+//! `rrvq compress`, `rrvq decompress`, `rrvq bench codec`.
+
+use crate::args::{BenchCodec, Compress, Decompress};
+use crate::bench::peak_memory_mib;
+use crate::terminal::{bar, complain, grouped, line, table};
+use rrvq::codec::{Coding, Identity, Image, Reader, Workers, Writer, bench, open_model, read};
+use rrvq::config::Config;
+use rrvq::data::{self, Split};
+use rrvq::run::{Run, write_atomic};
+use rrvq::{Error, Result};
+use serde_json::json;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Instant;
+
+/// The model to code with. The place for one that is built into the program, once there is one.
+fn model(named: Option<&Path>) -> Result<(Workers, Identity)> {
+    match named {
+        Some(run) => open_model(run),
+        None => Err(Error::new(
+            "no model is named; give the run folder of one with --model RUN (`rrvq train` makes them)",
+        )),
+    }
+}
+
+pub fn compress(args: &Compress) -> Result<()> {
+    let start = Instant::now();
+    let (mut workers, identity) = model(args.model.as_deref())?;
+    let out = &args.out;
+    if out.exists() && !args.force {
+        return Err(Error::new(format!(
+            "{} is there already; choose another name or replace it with --force",
+            out.display()
+        )));
+    }
+    let progress = bar("compressing", 0);
+    let mut writer = Writer {
+        workers: &mut workers,
+        identity,
+        coding: Coding::Smaller,
+        check: true,
+        watch: &|samples| progress.inc(samples as u64),
+    };
+    // Images are opened when their turn comes: the bar's end moves away as they do.
+    let images = args
+        .images
+        .iter()
+        .map(|path| Image::open(path).inspect(|image| progress.inc_length(image.bytes() as u64)));
+    // What is not written by the disk's fault and what is not by the image's need different sentences.
+    let mut failed = None;
+    let mut summary = Default::default();
+    let written = write_atomic(out, |file| {
+        match writer.write(images, args.images.len(), file) {
+            Ok(done) => summary = done,
+            Err(error) => {
+                failed = Some(error);
+                return Err(std::io::ErrorKind::Other.into());
+            }
+        }
+        Ok(())
+    });
+    progress.finish_and_clear();
+    match (failed, written) {
+        (Some(error), _) => return Err(error),
+        (None, written) => written?,
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let bits = summary.bytes as f64 * 8.0 / summary.samples as f64;
+    if args.json {
+        let told = json!({
+            "file": out, "images": summary.images, "by_model": summary.by_model, "pixels": summary.pixels,
+            "samples": summary.samples, "bytes": summary.bytes, "tile_bytes": summary.tile_bytes,
+            "bits_per_sample": bits, "model": format!("{identity:?}"), "seconds": seconds,
+        });
+        line(told.to_string());
+        return Ok(());
+    }
+    line(format!(
+        "{}: {} as they are, {} compressed: {bits:.3} bits a sample, {:.1} times smaller ({seconds:.1} s)",
+        count(summary.images),
+        size(summary.samples),
+        size(summary.bytes),
+        summary.samples as f64 / summary.bytes as f64,
+    ));
+    let predicted = summary.images - summary.by_model;
+    if predicted > 0 {
+        line(format!(
+            "{} of them smaller by plain prediction than by the model",
+            grouped(predicted)
+        ));
+    }
+    line(format!(
+        "every image was read back and compared; the file is {}",
+        out.display()
+    ));
+    Ok(())
+}
+
+pub fn decompress(args: &Decompress) -> Result<()> {
+    let file = &args.file;
+    let named = |said: Error| Error::new(format!("{}: {said}", file.display()));
+    let damaged = |said: Error| {
+        Error::new(format!(
+            "{} cannot be decompressed: {said}; fetch it again, or get what is whole with --keep-going",
+            file.display()
+        ))
+    };
+    let open = || -> Result<BufReader<File>> {
+        let opened = File::open(file).map_err(|error| Error::io("open", file, error))?;
+        Ok(BufReader::new(opened))
+    };
+    // Before anything is written: a whole file, unless what is left of a damaged one is wanted.
+    let header = match args.keep_going {
+        false => read::check(&mut open()?).map_err(damaged)?,
+        true => Reader::new(&mut open()?).map_err(named)?.header,
+    };
+    let mut workers = match &args.model {
+        None => None,
+        Some(run) => {
+            let (workers, identity) = open_model(run)?;
+            if identity != header.identity {
+                return Err(Error::new(format!(
+                    "{} was compressed with the model {}, and {} holds {identity}; name the run it was made with",
+                    file.display(),
+                    header.identity,
+                    run.display()
+                )));
+            }
+            Some(workers)
+        }
+    };
+    std::fs::create_dir_all(&args.out).map_err(|error| Error::io("create", &args.out, error))?;
+    let len = std::fs::metadata(file).map_or(0, |found| found.len());
+    let progress = bar("decompressing", len as usize);
+    let mut input = progress.wrap_read(open()?);
+    let mut reader = Reader::new(&mut input).map_err(named)?;
+    let (mut done, mut lost) = (0usize, Vec::new());
+    let ended = 'file: loop {
+        let segment = reader.segment(workers.as_mut(), &|_| {});
+        let outcomes = match segment {
+            Ok(Some(outcomes)) => outcomes,
+            Ok(None) => break Ok(()),
+            Err(said) => break Err(said),
+        };
+        for outcome in outcomes {
+            let saved = outcome.image.and_then(|image| save(args, &image));
+            match saved {
+                Ok(()) => done += 1,
+                Err(said) => lost.push(match outcome.name.is_empty() {
+                    true => said.to_string(),
+                    false => format!("{}: {said}", outcome.name),
+                }),
+            }
+            if !lost.is_empty() && !args.keep_going {
+                break 'file Ok(());
+            }
+        }
+    };
+    progress.finish_and_clear();
+    if let Err(said) = ended {
+        lost.push(said.to_string());
+    }
+    if args.json {
+        let told = json!({"file": file, "images": done, "announced": header.images, "lost": lost});
+        line(told.to_string());
+    } else {
+        line(format!("{} in {}", count(done), args.out.display()));
+    }
+    match lost.split_last() {
+        None => Ok(()),
+        Some((last, others)) => {
+            others.iter().for_each(complain);
+            Err(Error::new(format!(
+                "{}: {last}; {} of {} images could be had",
+                file.display(),
+                grouped(done),
+                grouped(header.images)
+            )))
+        }
+    }
+}
+
+fn save(args: &Decompress, image: &Image) -> Result<()> {
+    let path = args.out.join(format!("{}.png", image.name));
+    if path.exists() && !args.force {
+        return Err(Error::new(format!(
+            "{} is there already; choose another folder or replace it with --force",
+            path.display()
+        )));
+    }
+    let png = image.to_png()?;
+    write_atomic(&path, |file| file.write_all(&png))
+}
+
+fn count(images: usize) -> String {
+    match images {
+        1 => "1 image".into(),
+        many => format!("{} images", grouped(many)),
+    }
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        0..10_000 => format!("{} bytes", grouped(bytes)),
+        10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
+pub fn bench(args: &BenchCodec) -> Result<()> {
+    let (mut workers, identity) = open_model(&args.model)?;
+    let images = match args.images.is_empty() {
+        false => args.images.iter().map(Image::open).collect::<Result<_>>()?,
+        true => test_images(args)?,
+    };
+    let measured = bench::measure(&mut workers, identity, &images)?;
+    let peak = peak_memory_mib();
+    if args.json {
+        let side = |side: &bench::Side| {
+            json!({
+                "threads": side.threads, "write_mb_per_second": side.write, "read_mb_per_second": side.read,
+                "write_coder_share": side.write_coder_share, "read_coder_share": side.read_coder_share,
+                "write_seconds_per_megapixel": side.write_seconds_per_megapixel,
+                "read_seconds_per_megapixel": side.read_seconds_per_megapixel,
+            })
+        };
+        let told = json!({
+            "images": images.len(), "samples": measured.samples, "bytes": measured.bytes,
+            "bits_per_sample": measured.bytes as f64 * 8.0 / measured.samples as f64,
+            "one": side(&measured.one), "all": side(&measured.all),
+            "planned_mib": measured.planned as f64 / (1 << 20) as f64, "peak_memory_mib": peak,
+        });
+        line(told.to_string());
+        return Ok(());
+    }
+    line(format!(
+        "{}, {} to {}, {:.3} bits a sample",
+        count(images.len()),
+        size(measured.samples),
+        size(measured.bytes),
+        measured.bytes as f64 * 8.0 / measured.samples as f64
+    ));
+    let row = |side: &bench::Side| {
+        vec![
+            side.threads.to_string(),
+            format!("{:.2}", side.write),
+            format!("{:.2}", side.read),
+            format!("{:.0}", 100.0 * side.write_coder_share),
+            format!("{:.0}", 100.0 * side.read_coder_share),
+            format!("{:.2}", side.write_seconds_per_megapixel),
+            format!("{:.2}", side.read_seconds_per_megapixel),
+        ]
+    };
+    table(
+        &[
+            "threads",
+            "write MB/s",
+            "read MB/s",
+            "coder %",
+            "coder %",
+            "s/Mpixel",
+            "s/Mpixel",
+        ],
+        &[row(&measured.one), row(&measured.all)],
+    );
+    line(format!(
+        "{:.0} MiB planned{}",
+        measured.planned as f64 / (1 << 20) as f64,
+        peak.map_or(String::new(), |p| format!(", {p:.0} MiB at most in memory"))
+    ));
+    Ok(())
+}
+
+/// Images of the model's own data set.
+fn test_images(args: &BenchCodec) -> Result<Vec<Image>> {
+    let mut config = Config::load(Run::open(&args.model)?.config())?;
+    if let Some(dir) = &args.data {
+        config.data.dir = Some(dir.clone());
+    }
+    let data = data::open_for(&config)?;
+    let [height, width, channels] = data.shape();
+    let count = (args.count as usize).min(data.len(Split::Test));
+    let one = |number: usize| {
+        let mut colour = vec![0; height * width * channels];
+        data.read(Split::Test, number, &mut colour);
+        Image {
+            name: number.to_string(),
+            width,
+            height,
+            colour,
+            alpha: None,
+            profile: Vec::new(),
+            orientation: 1,
+        }
+    };
+    Ok((0..count).map(one).collect())
+}

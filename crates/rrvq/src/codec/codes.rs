@@ -1,0 +1,142 @@
+//! Tables of codes: from a network's numbers to counts that a stack can work with.
+//!
+//! The program itself ends in whole numbers: for each code 1 + ⌊p · (2²⁴ − K − slack)⌋, floats that are exact. What is
+//! missing to 2²⁴ goes to the likeliest code. The sum of rounded probabilities may be off by what floats are off; the
+//! slack is far above that. A table that is none (a broken model's NaN) becomes the uniform one, on both sides alike.
+
+use super::stack::{Slot, TOTAL};
+use rrvq_tensor::Var;
+
+/// Counts kept back, so that no error of the probabilities' sum can go over the total.
+const SLACK: usize = 1024;
+/// Numbers of at most 2²⁴ whose sum fits 32 bits.
+const PIECE: usize = 128;
+/// More codes than this leave too few counts to say anything with.
+pub const MOST_CODES: usize = 1 << 16;
+
+/// Draws the counts of probabilities given by their logarithms, [rows, K].
+pub fn counts(log_p: Var<'_>) -> Var<'_> {
+    let scale = TOTAL as usize - log_p.dim(1) - SLACK;
+    (log_p.exp() * scale as f32).floor() + 1.0
+}
+
+/// One position's table.
+pub struct Table<'a> {
+    counts: &'a [u32],
+    /// The likeliest code, which also gets what is left over.
+    pub mode: usize,
+    rest: u32,
+}
+
+impl<'a> Table<'a> {
+    /// `numbers` are what the program gave; `counts` is room for as many.
+    pub fn new(numbers: &[f32], counts: &'a mut [u32]) -> Table<'a> {
+        let (mut sum, mut largest) = (0u64, 0);
+        // Pieces whose sums fit 32 bits, so that the compiler can add many numbers at once.
+        for (counts, numbers) in counts.chunks_mut(PIECE).zip(numbers.chunks(PIECE)) {
+            let mut piece = 0u32;
+            for (count, number) in counts.iter_mut().zip(numbers) {
+                // A cast takes NaN to 0 and infinity to the largest number.
+                *count = (*number as i32).clamp(1, TOTAL as i32) as u32;
+                piece += *count;
+                largest = largest.max(*count);
+            }
+            sum += piece as u64;
+        }
+        if sum > TOTAL as u64 {
+            return Table::uniform(counts);
+        }
+        let mode = counts.iter().position(|c| *c == largest).unwrap_or(0);
+        Table {
+            rest: TOTAL - sum as u32,
+            counts,
+            mode,
+        }
+    }
+
+    /// All codes alike; what does not divide goes to the first.
+    pub fn uniform(counts: &'a mut [u32]) -> Table<'a> {
+        let each = TOTAL / counts.len() as u32;
+        counts.fill(each);
+        Table {
+            rest: TOTAL - each * counts.len() as u32,
+            counts,
+            mode: 0,
+        }
+    }
+
+    pub fn slot(&self, code: usize) -> Slot {
+        let left: u32 = self.counts[..code].iter().sum();
+        let count = self.counts[code];
+        match code.cmp(&self.mode) {
+            std::cmp::Ordering::Less => Slot { left, count },
+            std::cmp::Ordering::Equal => Slot {
+                left,
+                count: count + self.rest,
+            },
+            std::cmp::Ordering::Greater => Slot {
+                left: left + self.rest,
+                count,
+            },
+        }
+    }
+
+    /// The code whose slot holds `place`, which is below the total.
+    pub fn find(&self, place: u32) -> (usize, Slot) {
+        let mut left = 0;
+        for (code, &count) in self.counts.iter().enumerate() {
+            let count = count + if code == self.mode { self.rest } else { 0 };
+            if place - left < count {
+                return (code, Slot { left, count });
+            }
+            left += count;
+        }
+        unreachable!("counts sum to the total, and the place is below it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(numbers: &[f32]) -> Vec<Slot> {
+        let mut counts = vec![0; numbers.len()];
+        let table = Table::new(numbers, &mut counts);
+        let slots: Vec<Slot> = (0..numbers.len()).map(|code| table.slot(code)).collect();
+        let mut left = 0;
+        for (code, slot) in slots.iter().enumerate() {
+            assert!(slot.count > 0 && slot.left == left, "{slots:?}");
+            left += slot.count;
+            for place in [slot.left, left - 1] {
+                assert_eq!(table.find(place), (code, *slot));
+            }
+        }
+        assert_eq!(left, TOTAL);
+        slots
+    }
+
+    #[test]
+    fn tables_are_whole_whatever_the_numbers() {
+        let half = TOTAL as f32 / 2.0;
+        for numbers in [
+            vec![1.0],
+            vec![1.0, half, 3.0, half - 2000.0],
+            vec![1.0; 300],
+            vec![f32::NAN, 5.0, 9.0],
+            vec![f32::INFINITY, 5.0],
+            vec![f32::NEG_INFINITY, -3.0, 0.2],
+            vec![TOTAL as f32, TOTAL as f32, 1.0],
+        ] {
+            whole(&numbers);
+        }
+    }
+
+    #[test]
+    fn the_likeliest_gets_the_rest() {
+        let slots = whole(&[10.0, 1000.0, 20.0]);
+        assert_eq!((slots[0].count, slots[2].count), (10, 20));
+        assert_eq!(slots[1].count, TOTAL - 30);
+        let uniform = whole(&[f32::INFINITY; 3]);
+        assert_eq!(uniform[1].count, TOTAL / 3);
+    }
+}

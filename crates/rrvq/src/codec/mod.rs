@@ -1,0 +1,47 @@
+//! The codec: images to files and back, without losing a bit.
+//!
+//! A model that gives pixels probabilities is a compressor: a byte of probability p takes −log₂ p bits. Latents would have
+//! to be stored as well; *bits back* gets most of their price back, and an image costs its negative ELBO.
+//!
+//! - [`stack`]: symbols on a stack of bits, each at the price of its probability.
+//! - `codes`, `pixels`: tables of integers from the networks' numbers, the same on every machine.
+//! - [`networks`]: the model as one small program for each layer.
+//! - [`chunk`]: tiles on one stack, by bits back, batch by batch.
+//! - [`plane`]: a predictive coder for transparency, and for images it is better at.
+//! - [`tiles`], [`image`]: images cut into squares; samples, colour profile and orientation.
+//! - [`container`], [`write`], [`read`]: the file. FORMAT.md beside them says all that a second decoder needs.
+//! - [`identity`]: which model a file belongs to.
+//! - [`workers`]: chunks side by side.
+
+pub mod bench;
+pub mod chunk;
+mod codes;
+pub mod container;
+pub mod identity;
+pub mod image;
+pub mod networks;
+mod pixels;
+pub mod plane;
+pub mod read;
+pub mod stack;
+pub mod tiles;
+pub mod workers;
+pub mod write;
+
+pub use identity::Identity;
+pub use image::Image;
+pub use read::Reader;
+pub use workers::Workers;
+pub use write::{Coding, Summary, Writer};
+
+use crate::error::Result;
+use crate::run::Run;
+use crate::train::checkpoint::load_model;
+use std::path::Path;
+
+/// The model of a run, ready to code with, and its identity.
+pub fn open_model(run: &Path) -> Result<(Workers, Identity)> {
+    let (_, model, store, _) = load_model(&Run::open(run)?)?;
+    let theta = store.get("theta");
+    Ok((Workers::new(&model, theta)?, Identity::of(&model, theta)?))
+}
