@@ -165,7 +165,7 @@ fn mistakes_end_in_a_sentence() {
         .done();
     scratch
         .run(&["compress", "grey.png", "-o", "y.rrvq", "--model", "bells"])
-        .refused(&["Gaussian"]);
+        .refused(&["gaussian"]);
     let mut bytes = scratch.read("x.rrvq");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 4;
