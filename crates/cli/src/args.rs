@@ -36,6 +36,8 @@ pub enum Command {
     Compress(Compress),
     /// Get the images of a compressed file back, as PNG files
     Decompress(Decompress),
+    /// Make one small file of a run's model, to compress with
+    Pack(Pack),
     /// What a run is and how far it got
     Info(Info),
     /// The configurations built into the program
@@ -201,7 +203,7 @@ pub struct Reconstruct {
 }
 
 #[derive(Arguments)]
-#[command(after_help = "Example: rrvq compress photos/*.png -o photos.rrvq --model runs/best")]
+#[command(after_help = "Example: rrvq compress photos/*.png -o photos.rrvq")]
 pub struct Compress {
     /// Images (PNG, JPEG, WebP) of 8 bits a sample and of any size
     #[arg(required = true)]
@@ -209,7 +211,7 @@ pub struct Compress {
     /// Where the compressed file goes
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Run folder of the model; the same model is needed to decompress
+    /// Run folder or packed file of the model, which is needed again to decompress [default: the built-in one]
     #[arg(long, value_name = "RUN")]
     pub model: Option<PathBuf>,
     /// Replace a file that is there already
@@ -221,14 +223,14 @@ pub struct Compress {
 }
 
 #[derive(Arguments)]
-#[command(after_help = "Example: rrvq decompress photos.rrvq -o photos --model runs/best")]
+#[command(after_help = "Example: rrvq decompress photos.rrvq -o photos")]
 pub struct Decompress {
     /// Compressed file
     pub file: PathBuf,
     /// Folder for the images; each keeps its name and becomes a PNG file
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Run folder of the model the file was compressed with
+    /// Run folder or packed file of the model the file was compressed with [default: the built-in one]
     #[arg(long, value_name = "RUN")]
     pub model: Option<PathBuf>,
     /// Get what can be had out of a damaged file
@@ -240,6 +242,19 @@ pub struct Decompress {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Arguments)]
+#[command(after_help = "Example: rrvq pack runs/best --out best.safetensors")]
+pub struct Pack {
+    /// Run folder
+    pub run: PathBuf,
+    /// Where the file goes: weights rounded to bf16, settings beside them
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Replace a file that is there already
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Arguments)]
@@ -324,9 +339,9 @@ pub enum Bench {
 pub struct BenchCodec {
     /// Images to compress (PNG, JPEG, WebP); without any, test images of the model's data set
     pub images: Vec<PathBuf>,
-    /// Run folder of the model
+    /// Run folder or packed file of the model [default: the built-in one]
     #[arg(long, value_name = "RUN")]
-    pub model: PathBuf,
+    pub model: Option<PathBuf>,
     /// Folder of the data set, if not the one the run was trained on
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,

@@ -1,12 +1,12 @@
 //! `rrvq compress`, `rrvq decompress`, `rrvq bench codec`.
 
-use crate::args::{BenchCodec, Compress, Decompress};
+use crate::args::{BenchCodec, Compress, Decompress, Pack};
 use crate::bench::peak_memory_mib;
 use crate::terminal::{bar, complain, grouped, line, table};
-use rrvq::codec::{Coding, Identity, Image, Reader, Workers, Writer, bench, open_model, read};
+use rrvq::codec::{Coding, Image, Packed, Reader, Writer, bench, open_model, packed, read};
 use rrvq::config::Config;
 use rrvq::data::{self, Split};
-use rrvq::run::{Run, write_atomic};
+use rrvq::run::write_atomic;
 use rrvq::{Error, Result};
 use serde_json::json;
 use std::fs::File;
@@ -14,19 +14,32 @@ use std::io::BufReader;
 use std::path::Path;
 use std::time::Instant;
 
-/// The model to code with. The place for one that is built into the program, once there is one.
-fn model(named: Option<&Path>) -> Result<(Workers, Identity)> {
-    match named {
-        Some(run) => open_model(run),
-        None => Err(Error::new(
-            "no model is named; give the run folder of one with --model RUN (`rrvq train` makes them)",
-        )),
+/// The model to code with: the one that is named, or the built-in one.
+fn model(named: Option<&Path>) -> Result<Packed> {
+    named.map_or_else(Packed::built_in, Packed::open)
+}
+
+pub fn pack(args: &Pack) -> Result<()> {
+    let bytes = packed::pack(&args.run)?;
+    if args.out.exists() && !args.force {
+        return Err(Error::new(format!(
+            "{} is there already; choose another name or replace it with --force",
+            args.out.display()
+        )));
     }
+    write_atomic(&args.out, |file| file.write_all(&bytes))?;
+    let (_, identity) = open_model(&args.out)?;
+    line(format!(
+        "{}: {}, model {identity:?}; use it with --model",
+        args.out.display(),
+        size(bytes.len())
+    ));
+    Ok(())
 }
 
 pub fn compress(args: &Compress) -> Result<()> {
     let start = Instant::now();
-    let (mut workers, identity) = model(args.model.as_deref())?;
+    let (mut workers, identity) = model(args.model.as_deref())?.workers()?;
     let out = &args.out;
     if out.exists() && !args.force {
         return Err(Error::new(format!(
@@ -116,7 +129,11 @@ pub fn decompress(args: &Decompress) -> Result<()> {
         true => Reader::new(&mut open()?).map_err(named)?.header,
     };
     let mut workers = match &args.model {
-        None => None,
+        // Without the built-in model's name in it, a file may still hold images that need no model.
+        None => {
+            let (workers, identity) = model(None)?.workers()?;
+            (identity == header.identity).then_some(workers)
+        }
         Some(run) => {
             let (workers, identity) = open_model(run)?;
             if identity != header.identity {
@@ -209,10 +226,11 @@ fn size(bytes: usize) -> String {
 }
 
 pub fn bench(args: &BenchCodec) -> Result<()> {
-    let (mut workers, identity) = open_model(&args.model)?;
+    let model = model(args.model.as_deref())?;
+    let (mut workers, identity) = model.workers()?;
     let images = match args.images.is_empty() {
         false => args.images.iter().map(Image::open).collect::<Result<_>>()?,
-        true => test_images(args)?,
+        true => test_images(args, model.config)?,
     };
     let measured = bench::measure(&mut workers, identity, &images)?;
     let peak = peak_memory_mib();
@@ -273,8 +291,7 @@ pub fn bench(args: &BenchCodec) -> Result<()> {
 }
 
 /// Images of the model's own data set.
-fn test_images(args: &BenchCodec) -> Result<Vec<Image>> {
-    let mut config = Config::load(Run::open(&args.model)?.config())?;
+fn test_images(args: &BenchCodec, mut config: Config) -> Result<Vec<Image>> {
     if let Some(dir) = &args.data {
         config.data.dir = Some(dir.clone());
     }

@@ -26,6 +26,7 @@ fn main() {
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
         Command::Compress(compress) => codec::compress(compress),
         Command::Decompress(decompress) => codec::decompress(decompress),
+        Command::Pack(pack) => codec::pack(pack),
         Command::Info(info) => commands::info(info),
         Command::Presets(presets) => commands::presets(presets),
         Command::Data { what } => match what {

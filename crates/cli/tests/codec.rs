@@ -113,13 +113,59 @@ fn instruction_sets_and_threads_change_nothing() {
 }
 
 #[test]
+fn nothing_but_the_program_is_needed() {
+    let scratch = Scratch::new();
+    let names = images(&scratch);
+    let args = [&["compress"], &names[..], &["-o", "all.rrvq", "--json"]].concat();
+    let told = scratch.run(&args).json();
+    assert_eq!(told["images"], names.len());
+    scratch.run(&["decompress", "all.rrvq", "-o", "out"]).done();
+    names.iter().for_each(|name| same(&scratch, name, "out"));
+}
+
+#[test]
+fn a_packed_model_is_a_model_of_its_own() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    images(&scratch);
+    let said = scratch.run(&["pack", "run", "-o", "small"]).done();
+    assert!(said.contains("use it with --model"), "{said}");
+    let packed = scratch.read("small").len();
+    assert!(packed < scratch.read("run/model.safetensors").len() * 2 / 3);
+    scratch
+        .run(&["pack", "run", "-o", "small"])
+        .refused(&["small is there already", "--force"]);
+    let with = |model, out| {
+        [
+            "compress",
+            "photo.jpg",
+            "-o",
+            out,
+            "--model",
+            model,
+            "--json",
+        ]
+    };
+    let packed = scratch.run(&with("small", "a.rrvq")).json();
+    let whole = scratch.run(&with("run", "b.rrvq")).json();
+    assert_ne!(
+        packed["model"], whole["model"],
+        "rounding makes another model"
+    );
+    let back = ["decompress", "a.rrvq", "-o", "out", "--model", "small"];
+    scratch.run(&back).done();
+    same(&scratch, "photo.jpg", "out");
+    scratch.write("other", "not a model");
+    scratch
+        .run(&with("other", "c.rrvq"))
+        .refused(&["other is not a packed model", "rrvq pack"]);
+}
+
+#[test]
 fn mistakes_end_in_a_sentence() {
     let scratch = Scratch::new();
     scratch.trained("run");
     let names = images(&scratch);
-    scratch
-        .run(&["compress", "grey.png", "-o", "x.rrvq"])
-        .refused(&["--model RUN"]);
     compress(&scratch, &["none.png"], "x.rrvq", &[]).refused(&["none.png", "no such file"]);
     scratch.write("text.png", "not an image");
     compress(&scratch, &["grey.png", "text.png"], "x.rrvq", &[]).refused(&["text.png", "8 bits"]);

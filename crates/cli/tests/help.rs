@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 19] = [
+const COMMANDS: [(&str, &[&str]); 20] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -90,6 +90,7 @@ const COMMANDS: [(&str, &[&str]); 19] = [
             "--json",
         ],
     ),
+    ("pack", &["<RUN>", "--out", "--force"]),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),
     ("data", &["info", "fetch"]),

@@ -162,18 +162,48 @@ pub struct Tensors {
     pub metadata: BTreeMap<String, String>,
 }
 
+/// The upper half of an f32, rounded to the nearest, ties to even.
+pub fn to_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if value.is_nan() {
+        return (bits >> 16) as u16 | 0x40;
+    }
+    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
+/// The f32 whose upper half this is.
+pub fn from_bf16(half: u16) -> f32 {
+    f32::from_bits((half as u32) << 16)
+}
+
 /// The bytes of a safetensors file with f32 tensors.
 pub fn to_safetensors(
     tensors: &[(String, Vec<usize>, &[f32])],
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>> {
-    let bytes: Vec<Vec<u8>> = tensors
-        .iter()
-        .map(|(_, _, values)| values.iter().flat_map(|v| v.to_le_bytes()).collect())
-        .collect();
+    let bytes = |v: &[f32]| v.iter().flat_map(|v| v.to_le_bytes()).collect();
+    write_safetensors(tensors, metadata, Dtype::F32, bytes)
+}
+
+/// The same with values rounded to bf16.
+pub fn to_safetensors_bf16(
+    tensors: &[(String, Vec<usize>, &[f32])],
+    metadata: &BTreeMap<String, String>,
+) -> Result<Vec<u8>> {
+    let bytes = |v: &[f32]| v.iter().flat_map(|v| to_bf16(*v).to_le_bytes()).collect();
+    write_safetensors(tensors, metadata, Dtype::BF16, bytes)
+}
+
+fn write_safetensors(
+    tensors: &[(String, Vec<usize>, &[f32])],
+    metadata: &BTreeMap<String, String>,
+    dtype: Dtype,
+    bytes: impl Fn(&[f32]) -> Vec<u8>,
+) -> Result<Vec<u8>> {
+    let bytes: Vec<Vec<u8>> = tensors.iter().map(|(_, _, v)| bytes(v)).collect();
     let mut views = Vec::new();
     for ((name, shape, _), data) in tensors.iter().zip(&bytes) {
-        let view = TensorView::new(Dtype::F32, shape.clone(), data)
+        let view = TensorView::new(dtype, shape.clone(), data)
             .map_err(|e| Error::new(format!("tensor {name} cannot be written: {e}")))?;
         views.push((name.as_str(), view));
     }
@@ -182,7 +212,7 @@ pub fn to_safetensors(
         .map_err(|e| Error::new(format!("tensors cannot be written: {e}")))
 }
 
-/// Reads what [`to_safetensors`] wrote. A damaged file is an error that says so, never a panic.
+/// Reads what [`to_safetensors`] or [`to_safetensors_bf16`] wrote. A damaged file is an error that says so, never a panic.
 pub fn from_safetensors(bytes: &[u8]) -> Result<Tensors> {
     let damaged =
         |e: safetensors::SafeTensorError| Error::new(format!("not a whole safetensors file ({e})"));
@@ -193,18 +223,53 @@ pub fn from_safetensors(bytes: &[u8]) -> Result<Tensors> {
         out.metadata = metadata.clone().into_iter().collect();
     }
     for (name, view) in file.iter() {
-        if view.dtype() != Dtype::F32 {
-            return Err(Error::new(format!(
-                "tensor {name} has type {:?} where F32 was expected",
-                view.dtype()
-            )));
-        }
-        let values = view
-            .data()
-            .chunks_exact(4)
-            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect();
+        let data = view.data();
+        let values = match view.dtype() {
+            Dtype::F32 => data
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect(),
+            Dtype::BF16 => data
+                .chunks_exact(2)
+                .map(|b| from_bf16(u16::from_le_bytes([b[0], b[1]])))
+                .collect(),
+            other => {
+                return Err(Error::new(format!(
+                    "tensor {name} has type {other:?} where F32 or BF16 was expected"
+                )));
+            }
+        };
         out.map.insert(name.into(), (view.shape().to_vec(), values));
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bf16_is_the_nearest_and_comes_back() {
+        for (value, want) in [
+            (1.0, 1.0),
+            // Halfway between 1 and 1 + 2⁻⁷: to the even one; a little more goes up.
+            (1.0 + 1.0 / 256.0, 1.0),
+            (1.0 + 1.0 / 256.0 + 1e-6, 1.0 + 1.0 / 128.0),
+            (1.0 + 3.0 / 256.0, 1.0 + 2.0 / 128.0),
+            (-0.0, -0.0),
+            (f32::MAX, f32::INFINITY),
+            (f32::NEG_INFINITY, f32::NEG_INFINITY),
+        ] {
+            let have = from_bf16(to_bf16(value));
+            assert_eq!(have.to_bits(), f32::to_bits(want), "{value} became {have}");
+            assert_eq!(to_bf16(have), to_bf16(value));
+        }
+        assert!(from_bf16(to_bf16(f32::from_bits(0x7f80_0001))).is_nan());
+        let values = [0.1f32, -3.7, 1e-20];
+        let tensors = [("a".to_string(), vec![3], &values[..])];
+        let file = to_safetensors_bf16(&tensors, &BTreeMap::new()).unwrap();
+        let back = from_safetensors(&file).unwrap();
+        let want: Vec<f32> = values.iter().map(|v| from_bf16(to_bf16(*v))).collect();
+        assert_eq!(back.map["a"], (vec![3], want));
+    }
 }

@@ -11,6 +11,7 @@
 //! - [`tiles`], [`image`]: images cut into squares; samples, colour profile and orientation.
 //! - [`container`], [`write`], [`read`]: the file. FORMAT.md beside them says all that a second decoder needs.
 //! - [`identity`]: which model a file belongs to.
+//! - [`packed`]: a model as one small file, and the one that is built in.
 //! - [`workers`]: chunks side by side.
 
 pub mod bench;
@@ -20,6 +21,7 @@ pub mod container;
 pub mod identity;
 pub mod image;
 pub mod networks;
+pub mod packed;
 mod pixels;
 pub mod plane;
 pub mod read;
@@ -30,18 +32,15 @@ pub mod write;
 
 pub use identity::Identity;
 pub use image::Image;
+pub use packed::Packed;
 pub use read::Reader;
 pub use workers::Workers;
 pub use write::{Coding, Summary, Writer};
 
 use crate::error::Result;
-use crate::run::Run;
-use crate::train::checkpoint::load_model;
 use std::path::Path;
 
-/// The model of a run, ready to code with, and its identity.
-pub fn open_model(run: &Path) -> Result<(Workers, Identity)> {
-    let (_, model, store, _) = load_model(&Run::open(run)?)?;
-    let theta = store.get("theta");
-    Ok((Workers::new(&model, theta)?, Identity::of(&model, theta)?))
+/// The model of a run or of a packed file, ready to code with, and its identity.
+pub fn open_model(path: &Path) -> Result<(Workers, Identity)> {
+    Packed::open(path)?.workers()
 }

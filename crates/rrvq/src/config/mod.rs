@@ -58,7 +58,6 @@ const GROUPS: Groups = presets![
     ],
     "CIFAR-10, small: minutes on a two-core CPU": [
         "small-best-cifar10",
-        "small-tiles",
         "small-l5-cifar10",
         "small-rvq-cifar10",
         "small-vq-cifar10",
@@ -70,6 +69,10 @@ const GROUPS: Groups = presets![
         "small-ablate-direct-learnt-cifar10",
         "small-ablate-embed-one-cifar10",
         "small-ablate-embed-learnt-cifar10",
+    ],
+    "Tiles of natural images, for the codec": [
+        "small-tiles",
+        "tiles",
     ],
     "CIFAR-10: for a GPU": [
         "best-cifar10",
@@ -153,7 +156,7 @@ impl Config {
     }
 
     /// The configuration a text gives: its own keys, over those of the preset it names as its `base`, over the defaults.
-    fn read(text: &str, source: &str) -> Result<Config> {
+    pub(crate) fn read(text: &str, source: &str) -> Result<Config> {
         let mut table = parse(text, source)?;
         let mut config = match table.remove("base") {
             None => Config::default(),

@@ -1,0 +1,135 @@
+//! A model to code with as one small file: weights as bf16, settings beside them.
+//!
+//! A file written by the codec can be read only with the very model, so a model that is handed on must be the same bits
+//! everywhere. Weights are rounded once, when they are packed; unpacked, they are f32 again, and the identity is that of
+//! the rounded ones. One such file is built into the program.
+
+use super::{Identity, Workers};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::programs::Model;
+use crate::run::Run;
+use crate::train::checkpoint::load_model;
+use rrvq_tensor::params::{from_safetensors, to_safetensors_bf16};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The model that is built in; `model/CARD.md` says what it is and how it was made.
+const BUILT_IN: &[u8] = include_bytes!("model/tiles.safetensors");
+
+/// A model and its weights.
+pub struct Packed {
+    pub config: Config,
+    pub model: Model,
+    pub theta: Vec<f32>,
+}
+
+impl Packed {
+    /// The built-in one.
+    pub fn built_in() -> Result<Packed> {
+        Packed::read(BUILT_IN, "the built-in model")
+    }
+
+    /// That of a run folder, or of a file that [`pack`] made.
+    pub fn open(path: &Path) -> Result<Packed> {
+        if path.is_file() {
+            let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+            return Packed::read(&bytes, &path.display().to_string());
+        }
+        let (config, model, store, _) = load_model(&Run::open(path)?)?;
+        let theta = store.get("theta").to_vec();
+        Ok(Packed {
+            config,
+            model,
+            theta,
+        })
+    }
+
+    fn read(bytes: &[u8], name: &str) -> Result<Packed> {
+        let wrong = |said: String| {
+            Error::new(format!(
+                "{name} is not a packed model: {said}; expected a file written by `rrvq pack`, or a run folder"
+            ))
+        };
+        let tensors = from_safetensors(bytes).map_err(|e| wrong(e.to_string()))?;
+        let Some(text) = tensors.metadata.get("config") else {
+            return Err(wrong("it holds no settings".into()));
+        };
+        let config = Config::read(text, name)?;
+        config.validate()?;
+        let model = Model::new(&config.model);
+        let theta = model.layout.flatten(&tensors, "");
+        let theta = theta.map_err(|e| wrong(e.to_string()))?;
+        Ok(Packed {
+            config,
+            model,
+            theta,
+        })
+    }
+
+    /// Ready to code with, and its identity.
+    pub fn workers(&self) -> Result<(Workers, Identity)> {
+        let identity = Identity::of(&self.model, &self.theta)?;
+        Ok((Workers::new(&self.model, &self.theta)?, identity))
+    }
+}
+
+/// The file of a run's model: averaged weights rounded to bf16, and its settings.
+pub fn pack(run: &Path) -> Result<Vec<u8>> {
+    let Packed {
+        mut config,
+        model,
+        theta,
+    } = Packed::open(run)?;
+    if let Some(strange) = theta.iter().find(|v| !v.is_finite()) {
+        return Err(Error::new(format!(
+            "the model in {} has a weight of {strange}; train it again",
+            run.display()
+        )));
+    }
+    // Where the images lay is nobody's business.
+    config.data.dir = None;
+    let metadata = BTreeMap::from([("config".to_string(), config.to_toml()?)]);
+    Ok(to_safetensors_bf16(
+        &model.layout.tensors(&theta, ""),
+        &metadata,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_model_is_whole_small_and_codes() {
+        assert!(BUILT_IN.len() <= 8_000_000);
+        let packed = Packed::built_in().unwrap();
+        assert!(packed.theta.iter().all(|v| v.is_finite()));
+        assert_eq!(
+            (packed.config.model.size, packed.config.model.image_channels),
+            (32, 3)
+        );
+        let (_, identity) = packed.workers().unwrap();
+        // Files in the world name it; another model under the same name would lock them.
+        let card = include_str!("model/CARD.md");
+        assert!(card.contains(&format!("{identity:?}")), "{identity:?}");
+    }
+
+    #[test]
+    fn packing_again_changes_nothing() {
+        let folder = std::env::temp_dir().join(format!("rrvq-packed-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("model.safetensors");
+        std::fs::write(&file, BUILT_IN).unwrap();
+        let again = pack(&file).unwrap();
+        let (a, b) = (
+            Packed::built_in().unwrap(),
+            Packed::read(&again, "again").unwrap(),
+        );
+        assert!(a.theta == b.theta && a.config == b.config);
+        std::fs::write(&file, &BUILT_IN[..1000]).unwrap();
+        let said = Packed::open(&file).err().unwrap().to_string();
+        assert!(said.contains("is not a packed model"), "{said}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
