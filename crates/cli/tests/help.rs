@@ -61,7 +61,18 @@ const COMMANDS: [(&str, &[&str]); 17] = [
     ),
     (
         "compress",
-        &["<IMAGES>...", "--out", "--model", "--force", "--json"],
+        &[
+            "<IMAGES>...",
+            "--out",
+            "--model",
+            "--lossy",
+            "--drop",
+            "--bits",
+            "--search",
+            "--bit-worth",
+            "--force",
+            "--json",
+        ],
     ),
     (
         "decompress",
@@ -70,6 +81,7 @@ const COMMANDS: [(&str, &[&str]); 17] = [
             "--out",
             "--model",
             "--keep-going",
+            "--partial",
             "--force",
             "--json",
         ],

@@ -4,12 +4,18 @@
 //! networks want a handful of tiles at a time, not all of a large image: tiles are taken in groups, and a block holds the
 //! codes of one group. A block costs some bytes by itself, so layers with few codes share one.
 
+use crate::config::ModelConfig;
 use std::ops::Range;
 
 /// Tiles of a group, at most.
 pub const GROUP: usize = 64;
 /// Layers share a block until it has so many codes.
 const STEP_CODES: usize = 1 << 14;
+
+/// Positions of each layer in a tile, bottom first.
+pub fn positions(config: &ModelConfig) -> Vec<usize> {
+    config.sides().iter().map(|side| side * side).collect()
+}
 
 /// The blocks of an image: for each step from the top down, one for each group.
 #[derive(Clone, Debug, PartialEq, Eq)]

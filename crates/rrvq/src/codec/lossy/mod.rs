@@ -6,15 +6,20 @@
 //! what the prior thinks likeliest.
 //!
 //! - [`layout`]: which code lies where; the most important first.
-//! - [`walk`]: codes on stacks and off again, layer by layer.
-//! - [`search`]: better codes than the posterior's likeliest.
+//! - `walk`: codes on stacks and off again, layer by layer.
+//! - `search`, `refine`: better codes than the posterior's likeliest.
 //! - [`file`]: the container, in few bytes.
+//! - `choose`: which codes are written.
+//! - `show`: codes to pictures.
 //! - [`write`], [`read`]: images to files, and files, whole or cut off, to images.
 
+mod choose;
 pub mod file;
 pub mod layout;
 pub mod read;
+mod refine;
 mod search;
+mod show;
 mod walk;
 pub mod write;
 

@@ -8,8 +8,9 @@ use super::super::plane::{self, Shape};
 use super::super::tiles::Tiling;
 use super::super::workers::Workers;
 use super::file::{Block, Header, Kind, Record, State, Stop, take_block, take_records};
-use super::layout::{Layout, Unit, jobs};
-use super::walk::{self, Arrived, Incoming};
+use super::layout::{Layout, positions};
+use super::show::{Coded, show};
+use super::walk::Arrived;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 
@@ -22,8 +23,6 @@ pub struct Reader<'a> {
     /// Images that were listed so far, and whether there was a list at all.
     seen: usize,
     listed: bool,
-    /// Nothing more can be found, and not because the file ends.
-    lost: bool,
 }
 
 /// What became of an image.
@@ -35,6 +34,8 @@ pub struct Outcome {
     pub present: usize,
     /// Rows whose transparency is missing; they are shown opaque.
     pub rows_without_alpha: usize,
+    /// Whether the file ends in its codes, so that the last of them could not be checked.
+    pub unchecked: bool,
     /// Whether anything is wrong besides an early end.
     pub damaged: bool,
 }
@@ -55,7 +56,10 @@ impl Outcome {
         let alpha = (self.rows_without_alpha > 0)
             .then(|| format!("{} rows have no transparency", self.rows_without_alpha));
         let both: Vec<String> = codes.into_iter().chain(alpha).collect();
-        (!both.is_empty()).then(|| both.join(", "))
+        match both.is_empty() {
+            true => self.unchecked.then(|| "its checksum is missing".into()),
+            false => Some(both.join(", ")),
+        }
     }
 }
 
@@ -65,12 +69,17 @@ struct Segment<'a> {
     coded: Vec<Coded<'a>>,
     strips: Vec<Vec<&'a [u8]>>,
     damaged: Vec<bool>,
+    /// Whether the file ends in one of its blocks, whose checksum nobody knows.
+    unchecked: Vec<bool>,
 }
 
 /// The next block, if it is of the kind that is due.
 enum Due<'a> {
     There(Block<'a>),
-    Missing,
+    /// The file ends here.
+    Ended,
+    /// Something else is here, or nothing that can be followed.
+    Other,
 }
 
 impl<'a> Reader<'a> {
@@ -83,7 +92,6 @@ impl<'a> Reader<'a> {
             rest,
             seen: 0,
             listed: false,
-            lost: false,
         })
     }
 
@@ -99,11 +107,8 @@ impl<'a> Reader<'a> {
                 self.rest = rest;
                 Due::There(block)
             }
-            Err(Stop::Lost) => {
-                self.lost = true;
-                Due::Missing
-            }
-            _ => Due::Missing,
+            Err(Stop::End) => Due::Ended,
+            _ => Due::Other,
         }
     }
 
@@ -153,6 +158,7 @@ impl<'a> Reader<'a> {
             coded: Vec::new(),
             strips: Vec::new(),
             damaged: Vec::new(),
+            unchecked: Vec::new(),
             records,
         };
         for record in &segment.records {
@@ -166,38 +172,41 @@ impl<'a> Reader<'a> {
                 side: config.size,
             };
             let layout = Layout::new(&positions(config), tiling.count(), record.dropped);
-            let mut damaged = false;
+            let (mut damaged, mut unchecked) = (false, false);
             let mut blocks = Vec::new();
             for _ in 0..layout.steps.len() * layout.groups() {
-                let Due::There(block) = self.due(Kind::Codes) else {
-                    break;
-                };
-                damaged |= block.state == State::Damaged;
-                blocks.push(match block.state {
-                    State::Damaged => None,
-                    _ => Some(Arrived {
-                        bytes: block.payload,
-                        len: block.len,
-                    }),
-                });
+                match self.due(Kind::Codes) {
+                    Due::There(block) => {
+                        damaged |= block.state == State::Damaged;
+                        unchecked |= block.state == State::Cut;
+                        let arrived = Arrived {
+                            bytes: block.payload,
+                            len: block.len,
+                        };
+                        blocks.push((block.state != State::Damaged).then_some(arrived));
+                    }
+                    Due::Ended => break,
+                    Due::Other => {
+                        damaged = true;
+                        break;
+                    }
+                }
             }
             let mut strips = Vec::new();
             for _ in 0..alpha_strips(record) {
                 match self.due(Kind::Strip) {
-                    Due::There(block) => match block.state {
-                        State::Whole => strips.push(block.payload),
-                        state => {
-                            damaged |= state == State::Damaged;
-                            break;
-                        }
-                    },
-                    Due::Missing => break,
+                    Due::There(block) if block.state == State::Whole => strips.push(block.payload),
+                    Due::There(block) => {
+                        damaged |= block.state == State::Damaged;
+                        break;
+                    }
+                    Due::Ended => break,
+                    Due::Other => {
+                        damaged = true;
+                        break;
+                    }
                 }
             }
-            // Something follows that should not: it was not the file's end that took the rest.
-            let whole = blocks.len() == layout.steps.len() * layout.groups()
-                && strips.len() == alpha_strips(record);
-            damaged |= self.lost || (!whole && !self.rest.is_empty() && self.rest.len() > 5);
             segment.coded.push(Coded {
                 layout,
                 tiling,
@@ -205,6 +214,7 @@ impl<'a> Reader<'a> {
             });
             segment.strips.push(strips);
             segment.damaged.push(damaged);
+            segment.unchecked.push(unchecked);
         }
         Ok(Some(segment))
     }
@@ -214,12 +224,9 @@ impl<'a> Reader<'a> {
         while let Some(segment) = self.parse(config)? {
             for (number, record) in segment.records.iter().enumerate() {
                 let coded = &segment.coded[number];
-                let whole =
-                    |block: &Option<Arrived<'_>>| block.is_some_and(|b| b.bytes.len() == b.len);
-                let due = coded.layout.steps.len() * coded.layout.groups();
-                let all = coded.blocks.len() == due
-                    && coded.blocks.iter().all(whole)
-                    && segment.strips[number].len() == alpha_strips(record);
+                let all = (coded.whole() || coded.due() == 0)
+                    && segment.strips[number].len() == alpha_strips(record)
+                    && !segment.unchecked[number];
                 if segment.damaged[number] {
                     return Err(Error::new(format!("the image {} is damaged", record.name)));
                 }
@@ -270,6 +277,7 @@ impl<'a> Reader<'a> {
                 codes: coded.layout.codes * coded.layout.tiles,
                 present,
                 rows_without_alpha: rows,
+                unchecked: segment.unchecked[number],
                 damaged: segment.damaged[number] || bad_codes || bad_alpha,
                 image: shown.map(|picture| Image {
                     name: record.name,
@@ -329,149 +337,4 @@ fn opaque_below(shape: Shape, strips: &[&[u8]]) -> (Vec<u8>, usize, bool) {
     let rows = shape.height - alpha.len() / shape.width;
     alpha.resize(shape.bytes(), u8::MAX);
     (alpha, rows, broken)
-}
-
-/// Positions of each layer in a tile, bottom first.
-pub fn positions(config: &ModelConfig) -> Vec<usize> {
-    config.sides().iter().map(|side| side * side).collect()
-}
-
-/// An image's codes, as far as they are there.
-pub struct Coded<'a> {
-    pub layout: Layout,
-    pub tiling: Tiling,
-    /// Step by step, group by group; what is missing at the end need not be listed.
-    pub blocks: Vec<Option<Arrived<'a>>>,
-}
-
-impl<'a> Coded<'a> {
-    fn arrived(&self, step: usize, group: usize) -> Option<Arrived<'a>> {
-        let number = step * self.layout.groups() + group;
-        self.blocks.get(number).copied().flatten()
-    }
-}
-
-/// What is seen of them.
-pub struct Picture {
-    pub colour: Vec<u8>,
-    pub present: usize,
-    /// For each group, checksums of the codes of each layer.
-    pub sums: Vec<Vec<u32>>,
-    pub damaged: bool,
-}
-
-/// Jobs at hand for each worker: enough to keep all busy, few enough to be pasted before memory grows.
-const JOBS_EACH: usize = 4;
-
-/// Pictures of images. Only memory that cannot be had fails one of them.
-pub fn show(
-    workers: &mut Workers,
-    images: &[Coded<'_>],
-    watch: &(dyn Fn(usize) + Sync),
-) -> Result<Vec<Result<Picture>>> {
-    let model_channels = workers.model().config.image_channels;
-    let mut pictures: Vec<Result<Picture>> = images.iter().map(Picture::new).collect();
-    let known = |(number, coded): (usize, &Coded<'_>)| {
-        let any = coded.arrived(0, 0).is_some();
-        any.then(|| (number, coded.layout.clone()))
-    };
-    let mut waiting = jobs(images.iter().enumerate().filter_map(known)).into_iter();
-    loop {
-        let round: Vec<_> = waiting.by_ref().take(JOBS_EACH * workers.most()).collect();
-        if round.is_empty() {
-            break;
-        }
-        let done = workers.each(round, |networks, units: Vec<Unit>| {
-            let incoming: Vec<Incoming<'_>> = units
-                .iter()
-                .map(|unit| {
-                    let coded = &images[unit.image];
-                    let steps = coded.layout.steps.iter().cloned().enumerate();
-                    Incoming {
-                        tiles: unit.tiles,
-                        steps: steps
-                            .map(|(number, step)| (step, coded.arrived(number, unit.group)))
-                            .collect(),
-                    }
-                })
-                .collect();
-            let seen = walk::read(networks, &incoming)?;
-            Ok((units, seen))
-        })?;
-        for (units, seen) in done.into_iter().collect::<Result<Vec<_>>>()? {
-            for (unit, seen) in units.into_iter().zip(seen) {
-                let coded = &images[unit.image];
-                let Ok(picture) = &mut pictures[unit.image] else {
-                    continue;
-                };
-                for (tile, square) in coded.layout.group(unit.group).zip(&seen.squares) {
-                    picture.paste(&coded.tiling, tile, square, model_channels);
-                    watch(coded.tiling.extent(tile).bytes());
-                }
-                picture.present += seen.present;
-                picture.sums.push(seen.sums);
-                picture.damaged |= seen.damaged;
-            }
-        }
-    }
-    // Without any codes all tiles are alike.
-    let blank = |coded: &Coded<'_>| coded.arrived(0, 0).is_none();
-    if images.iter().any(blank) {
-        let one = Incoming {
-            tiles: 1,
-            steps: Vec::new(),
-        };
-        let seen = workers.each(vec![one], |networks, one| walk::read(networks, &[one]))?;
-        let seen = seen.into_iter().collect::<Result<Vec<_>>>()?;
-        let square = seen.first().and_then(|s| s.first()).map(|s| &s.squares[0]);
-        for (coded, picture) in images.iter().zip(&mut pictures) {
-            if let (true, Ok(picture), Some(square)) = (blank(coded), picture, square) {
-                for tile in 0..coded.tiling.count() {
-                    picture.paste(&coded.tiling, tile, square, model_channels);
-                }
-            }
-        }
-    }
-    Ok(pictures)
-}
-
-impl Picture {
-    fn new(coded: &Coded<'_>) -> Result<Picture> {
-        let Tiling {
-            width,
-            height,
-            channels,
-            ..
-        } = coded.tiling;
-        let bytes = width * height * channels;
-        let mut colour = Vec::new();
-        let full = |_| Error::new(format!("there is no memory for its {bytes} bytes"));
-        colour.try_reserve_exact(bytes).map_err(full)?;
-        colour.resize(bytes, 0);
-        Ok(Picture {
-            colour,
-            present: 0,
-            sums: Vec::new(),
-            damaged: false,
-        })
-    }
-
-    /// Puts what belongs to the image into its place; grey is the mean of the model's channels.
-    fn paste(&mut self, tiling: &Tiling, tile: usize, square: &[u8], model_channels: usize) {
-        let extent = tiling.extent(tile);
-        let mut bytes = Vec::with_capacity(extent.bytes());
-        for y in 0..extent.height {
-            let row = &square[y * tiling.side * model_channels..];
-            for pixel in row.chunks_exact(model_channels).take(extent.width) {
-                match extent.channels == model_channels {
-                    true => bytes.extend_from_slice(pixel),
-                    false => {
-                        let sum: usize = pixel.iter().map(|byte| *byte as usize).sum();
-                        bytes.push(((sum + model_channels / 2) / model_channels) as u8);
-                    }
-                }
-            }
-        }
-        tiling.paste(&mut self.colour, tile, &bytes);
-    }
 }

@@ -2,8 +2,9 @@
 //!
 //! The posterior knows nothing of what a code costs to write. Here a code is chosen by −log q − w · log p, with a weight w
 //! for the price: 0 takes the posterior's likeliest, a large one the cheapest. What a choice does to the picture shows
-//! only at the bottom, through all layers below, so it is tried: for each tile first one weight for all layers, then, layer by layer
-//! from the top, whether another weight for this one is better still. Tried are the squared error and the bits of the
+//! only at the bottom, through all layers below, so it is tried: for each tile first one weight for all layers, then,
+//! layer by layer from the top, whether another weight for this one is better still; in the lowest layer also code by
+//! code (`refine`). Tried are the squared error and the bits of the
 //! whole tile, and a change is kept only if error + worth · bits has fallen: never worse than where it began.
 //!
 //! All tiles of a batch are tried together, each for itself. Prices are integers, so that every machine finds the same.
@@ -12,6 +13,7 @@ use super::super::chunk::{Extent, likeliest};
 use super::super::codes::Table;
 use super::super::networks::{Level, Networks};
 use super::super::stack::{Slot, cost};
+use super::refine;
 use crate::error::Result;
 
 /// Weights of the price, in quarters.
@@ -26,24 +28,41 @@ pub struct Wish {
     pub worth: Option<f64>,
 }
 
-struct Search<'a> {
-    networks: &'a mut Networks,
+pub(super) struct Search<'a> {
+    pub networks: &'a mut Networks,
     size: usize,
-    squares: &'a [u8],
+    pub squares: &'a [u8],
     ladders: &'a [Vec<f32>],
-    wishes: &'a [Wish],
+    pub wishes: &'a [Wish],
 }
 
 /// A layer's features and counts, and the posterior's.
-struct Known {
+pub(super) struct Known {
     level: Level,
-    posterior: Vec<f32>,
+    pub posterior: Vec<f32>,
+}
+
+impl Known {
+    /// The prior's table of a position.
+    pub fn table<'t>(&self, row: usize, room: &'t mut [u32]) -> Table<'t> {
+        match &self.level.counts {
+            None => Table::uniform(room),
+            Some(counts) => Table::new(&counts[row * room.len()..][..room.len()], room),
+        }
+    }
 }
 
 /// Codes of a layer, all tiles of the batch, and the bits each tile's take, in 65,536ths.
-struct Chosen {
-    codes: Vec<u32>,
-    bits: Vec<i64>,
+#[derive(Clone)]
+pub(super) struct Chosen {
+    pub codes: Vec<u32>,
+    pub bits: Vec<i64>,
+}
+
+/// What became of a choice: the pictures, and error + worth · bits of each tile.
+pub(super) struct Tried {
+    pub shown: Vec<u8>,
+    pub costs: Vec<f64>,
 }
 
 /// Codes of all layers, bottom first, for a batch of `size` tiles.
@@ -70,7 +89,7 @@ pub fn codes(
     for weight in WEIGHTS {
         let same = vec![weight; wishes.len()];
         let first = search.choose(layers - 1, &top, &same);
-        let costs = search.finish(layers - 1, &top, first, &none, &same)?;
+        let costs = search.finish(layers - 1, &top, first, &none, &same)?.costs;
         for tile in 0..wishes.len() {
             if costs[tile] < best[tile] {
                 (best[tile], base[tile]) = (costs[tile], weight);
@@ -88,7 +107,7 @@ pub fn codes(
                 continue;
             }
             let (codes, tile_bits) = (tried.codes.clone(), tried.bits.clone());
-            let costs = search.finish(layer, &known, tried, &bits, &base)?;
+            let costs = search.finish(layer, &known, tried, &bits, &base)?.costs;
             let positions = search.networks.positions(layer);
             for tile in 0..wishes.len() {
                 if costs[tile] >= best[tile] {
@@ -99,6 +118,9 @@ pub fn codes(
                 kept.codes[range.clone()].copy_from_slice(&codes[range]);
                 kept.bits[tile] = tile_bits[tile];
             }
+        }
+        if wishes.iter().any(|wish| wish.dropped == layer) {
+            refine::refine(&mut search, layer, &known, &mut kept, &bits, &mut best)?;
         }
         bits.iter_mut().zip(&kept.bits).for_each(|(b, k)| *b += k);
         if layer > 0 {
@@ -140,10 +162,7 @@ impl Search<'_> {
                 0
             };
             for row in tile * positions..(tile + 1) * positions {
-                let table = match &known.level.counts {
-                    None => Table::uniform(&mut room),
-                    Some(counts) => Table::new(&counts[row * count..][..count], &mut room),
-                };
+                let table = known.table(row, &mut room);
                 if layer < wish.dropped {
                     chosen.codes.push(table.mode as u32);
                     continue;
@@ -161,15 +180,15 @@ impl Search<'_> {
         chosen
     }
 
-    /// Goes on below a layer whose codes were chosen, and says what each tile costs as a whole. `bits` are those of the layers above.
-    fn finish(
+    /// Goes on below a layer whose codes were chosen. `bits` are those of the layers above.
+    pub fn finish(
         &mut self,
         layer: usize,
         known: &Known,
         first: Chosen,
         bits: &[i64],
         weights: &[i64],
-    ) -> Result<Vec<f64>> {
+    ) -> Result<Tried> {
         let mut bits: Vec<i64> = bits.iter().zip(&first.bits).map(|(a, b)| a + b).collect();
         let mut codes = first.codes;
         let mut features = known.level.features.clone();
@@ -189,12 +208,13 @@ impl Search<'_> {
             let error = squared_error(a, b, wish.extent, side, channels);
             error as f64 + wish.worth.unwrap_or(0.0) * (bits[tile] as f64 / 65536.0)
         });
-        Ok(costs.collect())
+        let costs = costs.collect();
+        Ok(Tried { shown, costs })
     }
 }
 
 /// The code with the least −log q − w · log p, the first of equals.
-fn cheapest(posterior: &[f32], prior: &Table<'_>, weight: i64) -> u32 {
+pub(super) fn cheapest(posterior: &[f32], prior: &Table<'_>, weight: i64) -> u32 {
     let mut best = (i64::MAX, 0);
     for (code, number) in posterior.iter().enumerate() {
         let count = (*number as u32).clamp(1, 1 << 24);
