@@ -119,7 +119,7 @@ fn little_is_around_a_single_image() {
         profile: Vec::new(),
         ..one
     };
-    let coded = write(&mut codec, &[plain.clone()], Options::default());
+    let coded = write(&mut codec, std::slice::from_ref(&plain), Options::default());
     // Magic and identity 12, how many 1, the list 12 and the name, a block 7.
     assert!((128..1 << 14).contains(&coded.parts[0].codes));
     assert_eq!(coded.header, 32 + "photo".len());

@@ -396,7 +396,8 @@ mod tests {
             profile: Vec::new(),
             ..record.clone()
         };
-        for records in [&[][..], &[small.clone()], &[record.clone(), small.clone()]] {
+        let both = [record.clone(), small.clone()];
+        for records in [&[], &both[1..], &both] {
             let (kind, payload) = put_records(records).unwrap();
             assert_eq!(take_records(kind, &payload).unwrap(), records);
             assert!(payload.len() < 60);

@@ -94,7 +94,10 @@ pub fn refine(
                 }
             }
             let whole = search.finish(layer, known, next.clone(), bits, &weights)?;
-            for &tile in tiles.iter().filter(|&&tile| whole.costs[tile] < best[tile]) {
+            for &tile in &tiles {
+                if whole.costs[tile] >= best[tile] {
+                    continue;
+                }
                 best[tile] = whole.costs[tile];
                 let of_tile = tile * positions..(tile + 1) * positions;
                 kept.codes[of_tile.clone()].copy_from_slice(&next.codes[of_tile]);
