@@ -32,7 +32,7 @@ pub enum Command {
     Sample(Sample),
     /// Show images beside what a trained model keeps of them
     Reconstruct(Reconstruct),
-    /// Compress images without loss, into one file
+    /// Compress images into one file, without loss or in a few hundred bytes each
     Compress(Compress),
     /// Get the images of a compressed file back, as PNG files
     Decompress(Decompress),
@@ -203,7 +203,9 @@ pub struct Reconstruct {
 }
 
 #[derive(Arguments)]
-#[command(after_help = "Example: rrvq compress photos/*.png -o photos.rrvq")]
+#[command(
+    after_help = "Examples:\n  rrvq compress photos/*.png -o photos.rrvq\n  rrvq compress photos/*.png -o small.rrvq --lossy --bits 1"
+)]
 pub struct Compress {
     /// Images (PNG, JPEG, WebP) of 8 bits a sample and of any size
     #[arg(required = true)]
@@ -214,6 +216,22 @@ pub struct Compress {
     /// Run folder or packed file of the model, which is needed again to decompress [default: the built-in one]
     #[arg(long, value_name = "RUN")]
     pub model: Option<PathBuf>,
+    /// Store the model's codes alone: a far smaller file, and pictures that only resemble the images
+    #[arg(long)]
+    pub lossy: bool,
+    /// With --lossy: leave out the lowest N layers of codes; the model guesses them
+    #[arg(long, value_name = "N", requires = "lossy", conflicts_with = "bits")]
+    pub drop: Option<usize>,
+    /// With --lossy: at most B bits a pixel for each image, by leaving out as few layers as that takes
+    #[arg(long, value_name = "B", requires = "lossy")]
+    pub bits: Option<f64>,
+    /// With --lossy: look for codes that are worth their bits; many times slower to write, as quick to read
+    #[arg(long, requires = "lossy")]
+    pub search: bool,
+    /// With --search: the squared error (in steps of a byte) a bit is worth; more gives smaller files. Else each
+    /// image's own
+    #[arg(long, value_name = "X", requires = "search")]
+    pub bit_worth: Option<f64>,
     /// Replace a file that is there already
     #[arg(long)]
     pub force: bool,
@@ -236,6 +254,9 @@ pub struct Decompress {
     /// Get what can be had out of a damaged file
     #[arg(long)]
     pub keep_going: bool,
+    /// Show what there is of a lossy file that was cut off; the model guesses the rest
+    #[arg(long, conflicts_with = "keep_going")]
+    pub partial: bool,
     /// Replace images that are there already
     #[arg(long)]
     pub force: bool,

@@ -1,7 +1,8 @@
-//! `rrvq compress`, `rrvq decompress`, `rrvq bench codec`.
+//! `rrvq compress`, `rrvq decompress`, `rrvq bench codec`. What is different with loss is in [`crate::lossy`].
 
 use crate::args::{BenchCodec, Compress, Decompress, Pack};
 use crate::bench::peak_memory_mib;
+use crate::lossy;
 use crate::terminal::{bar, complain, grouped, line, table};
 use rrvq::codec::{Coding, Image, Packed, Reader, Writer, bench, open_model, packed, read};
 use rrvq::config::Config;
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::time::Instant;
 
 /// The model to code with: the one that is named, or the built-in one.
-fn model(named: Option<&Path>) -> Result<Packed> {
+pub fn model(named: Option<&Path>) -> Result<Packed> {
     named.map_or_else(Packed::built_in, Packed::open)
 }
 
@@ -47,6 +48,9 @@ pub fn compress(args: &Compress) -> Result<()> {
             out.display()
         )));
     }
+    if args.lossy {
+        return lossy::compress(args, workers, identity);
+    }
     let progress = bar("compressing", 0);
     let mut writer = Writer {
         workers: &mut workers,
@@ -60,24 +64,9 @@ pub fn compress(args: &Compress) -> Result<()> {
         .images
         .iter()
         .map(|path| Image::open(path).inspect(|image| progress.inc_length(image.bytes() as u64)));
-    // What is not written by the disk's fault and what is not by the image's need different sentences.
-    let mut failed = None;
-    let mut summary = Default::default();
-    let written = write_atomic(out, |file| {
-        match writer.write(images, args.images.len(), file) {
-            Ok(done) => summary = done,
-            Err(error) => {
-                failed = Some(error);
-                return Err(std::io::ErrorKind::Other.into());
-            }
-        }
-        Ok(())
-    });
+    let summary = write_file(out, |file| writer.write(images, args.images.len(), file));
     progress.finish_and_clear();
-    match (failed, written) {
-        (Some(error), _) => return Err(error),
-        (None, written) => written?,
-    }
+    let summary = summary?;
     let seconds = start.elapsed().as_secs_f64();
     let bits = summary.bytes as f64 * 8.0 / summary.samples as f64;
     if args.json {
@@ -110,8 +99,35 @@ pub fn compress(args: &Compress) -> Result<()> {
     Ok(())
 }
 
+/// Writes a file whole or not at all. What is not written by the disk's fault and what is not by the image's need
+/// different sentences.
+pub fn write_file<T: Default>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn std::io::Write) -> Result<T>,
+) -> Result<T> {
+    let mut outcome = Ok(T::default());
+    let written = write_atomic(path, |file| {
+        outcome = write(file);
+        match &outcome {
+            Ok(_) => Ok(()),
+            Err(_) => Err(std::io::ErrorKind::Other.into()),
+        }
+    });
+    outcome.and_then(|done| written.map(|()| done))
+}
+
 pub fn decompress(args: &Decompress) -> Result<()> {
     let file = &args.file;
+    if lossy::is_lossy(file) {
+        return lossy::decompress(args);
+    }
+    if args.partial {
+        return Err(Error::new(format!(
+            "{} was not compressed with loss, and a part of it makes no picture; get the images that are whole with \
+             --keep-going",
+            file.display()
+        )));
+    }
     let named = |said: Error| Error::new(format!("{}: {said}", file.display()));
     let damaged = |said: Error| {
         Error::new(format!(
@@ -198,7 +214,7 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     }
 }
 
-fn save(args: &Decompress, image: &Image) -> Result<()> {
+pub fn save(args: &Decompress, image: &Image) -> Result<()> {
     let path = args.out.join(format!("{}.png", image.name));
     if path.exists() && !args.force {
         return Err(Error::new(format!(
@@ -210,14 +226,14 @@ fn save(args: &Decompress, image: &Image) -> Result<()> {
     write_atomic(&path, |file| file.write_all(&png))
 }
 
-fn count(images: usize) -> String {
+pub fn count(images: usize) -> String {
     match images {
         1 => "1 image".into(),
         many => format!("{} images", grouped(many)),
     }
 }
 
-fn size(bytes: usize) -> String {
+pub fn size(bytes: usize) -> String {
     match bytes {
         0..10_000 => format!("{} bytes", grouped(bytes)),
         10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),

@@ -7,6 +7,7 @@ mod commands;
 mod data;
 mod device;
 mod doctor;
+mod lossy;
 mod prior;
 mod terminal;
 

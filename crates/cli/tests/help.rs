@@ -77,7 +77,18 @@ const COMMANDS: [(&str, &[&str]); 20] = [
     ),
     (
         "compress",
-        &["<IMAGES>...", "--out", "--model", "--force", "--json"],
+        &[
+            "<IMAGES>...",
+            "--out",
+            "--model",
+            "--lossy",
+            "--drop",
+            "--bits",
+            "--search",
+            "--bit-worth",
+            "--force",
+            "--json",
+        ],
     ),
     (
         "decompress",
@@ -86,6 +97,7 @@ const COMMANDS: [(&str, &[&str]); 20] = [
             "--out",
             "--model",
             "--keep-going",
+            "--partial",
             "--force",
             "--json",
         ],

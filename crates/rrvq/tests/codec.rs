@@ -1,79 +1,17 @@
 //! Images through the codec and back: every colour, size and kind of model; the price against the ELBO; damage.
 
+#[path = "common/coding.rs"]
+mod coding;
+use coding::{image, model, numbers, picture, settings, workers};
 use rrvq::codec::networks::Networks;
 use rrvq::codec::read::check;
 use rrvq::codec::{Coding, Identity, Image, Reader, Summary, Workers, Writer};
-use rrvq::config::{Config, ModelConfig};
 use rrvq::device::Device;
-use rrvq::programs::{Model, Scorer};
+use rrvq::programs::Model;
+use rrvq::programs::Scorer;
 use rrvq::{Error, Result};
 use rrvq_tensor::Store;
 use rrvq_tensor::device::counter;
-
-/// Settings of a model that is small enough to draw and run in no time.
-fn settings(changes: &[&str]) -> ModelConfig {
-    let mut config = Config::preset("tiny-swatches").unwrap();
-    for change in changes {
-        config.set(change).unwrap();
-    }
-    config.validate().unwrap();
-    config.model
-}
-
-/// Numbers that look random, the same every time.
-fn numbers(seed: u32) -> impl FnMut() -> u32 {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        state >> 8
-    }
-}
-
-/// A picture with slopes, edges and some noise, like a photograph's.
-fn picture(width: usize, height: usize, channels: usize, seed: u32) -> Vec<u8> {
-    let mut number = numbers(seed);
-    let mut out = Vec::with_capacity(width * height * channels);
-    for y in 0..height {
-        for x in 0..width {
-            for c in 0..channels {
-                let edge = if (x / 9 + y / 7 + seed as usize).is_multiple_of(3) {
-                    60
-                } else {
-                    0
-                };
-                out.push((x * 2 + y + c * 30 + edge + number() as usize % 12) as u8);
-            }
-        }
-    }
-    out
-}
-
-fn image(name: &str, width: usize, height: usize, channels: usize, alpha: bool) -> Image {
-    Image {
-        name: name.into(),
-        width,
-        height,
-        colour: picture(width, height, channels, (width * 31 + height) as u32),
-        alpha: alpha.then(|| picture(width, height, 1, 5)),
-        profile: vec![3; width % 5],
-        orientation: 1 + (height % 8) as u8,
-    }
-}
-
-/// A model with its first weights, set by a few pictures, and the codec around it.
-fn model(config: &ModelConfig) -> (Model, Vec<f32>) {
-    let model = Model::new(config);
-    let images = picture(config.size, config.size * 16, config.image_channels, 1);
-    let store = model.initial(&Device::Cpu, 3, &images).unwrap();
-    let theta = store.get("theta").to_vec();
-    (model, theta)
-}
-
-fn workers(config: &ModelConfig) -> (Workers, Identity) {
-    let (model, theta) = model(config);
-    let identity = Identity::of(&model, &theta).unwrap();
-    (Workers::new(&model, &theta).unwrap(), identity)
-}
 
 /// By the model, which knows nothing yet: prediction would have everything.
 fn write(codec: &mut (Workers, Identity), images: &[Image]) -> (Vec<u8>, Summary) {

@@ -1,0 +1,198 @@
+//! `rrvq compress --lossy` and what can be had of its files, as a person uses them.
+
+mod common;
+use common::{Said, Scratch};
+use image::{GrayImage, RgbImage, RgbaImage};
+use std::path::Path;
+
+/// Samples with slopes and some noise.
+fn samples(len: usize) -> Vec<u8> {
+    let mut seed = 9u32;
+    let mut next = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 24) % 9
+    };
+    (0..len).map(|i| (i / 7) as u8 ^ next() as u8).collect()
+}
+
+/// A trained model and three images.
+fn scene() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let photo = RgbImage::from_raw(41, 30, samples(41 * 30 * 3)).unwrap();
+    photo.save(scratch.path("photo.png")).unwrap();
+    let grey = GrayImage::from_raw(20, 9, samples(180)).unwrap();
+    grey.save(scratch.path("grey.png")).unwrap();
+    let clear = RgbaImage::from_raw(17, 8, samples(17 * 8 * 4)).unwrap();
+    clear.save(scratch.path("clear.png")).unwrap();
+    scratch
+}
+
+fn compress(scratch: &Scratch, out: &str, more: &[&str]) -> Said {
+    let fixed = ["compress", "photo.png", "grey.png", "clear.png", "--lossy"];
+    scratch.run(&[&fixed[..], &["--model", "run", "-o", out], more].concat())
+}
+
+fn decompress(scratch: &Scratch, file: &str, out: &str, more: &[&str]) -> Said {
+    let fixed = ["decompress", file, "-o", out, "--model", "run"];
+    scratch.run(&[&fixed[..], more].concat())
+}
+
+#[test]
+fn images_go_into_a_small_file_and_can_be_looked_at() {
+    let scratch = scene();
+    let told = compress(&scratch, "all.rrvq", &["--json"]).json();
+    assert_eq!(told["bytes"], scratch.read("all.rrvq").len());
+    assert!(told["psnr"].as_f64().unwrap() > 3.0, "{told}");
+    assert_eq!(told["dropped"], serde_json::json!([0, 0]));
+    let said = decompress(&scratch, "all.rrvq", "out", &[]).done();
+    assert!(said.contains("3 images in out"), "{said}");
+    for name in ["photo.png", "grey.png", "clear.png"] {
+        let back = image::open(scratch.path("out").join(name)).unwrap();
+        let original = image::open(scratch.path(name)).unwrap();
+        assert_eq!(back.color(), original.color());
+        assert_eq!(back.width(), original.width());
+    }
+    let alpha = |path: &str| {
+        let image = image::open(scratch.path(path)).unwrap().into_rgba8();
+        image.pixels().map(|pixel| pixel[3]).collect::<Vec<u8>>()
+    };
+    assert_eq!(alpha("out/clear.png"), alpha("clear.png"));
+    // Fewer layers, fewer bytes; and a budget is kept.
+    let less = compress(&scratch, "less.rrvq", &["--drop", "1", "--json"]).json();
+    assert!(less["code_bytes"].as_u64() < told["code_bytes"].as_u64());
+    let budget = compress(&scratch, "b.rrvq", &["--bits", "0.5", "--json"]).json();
+    assert!(
+        budget["code_bytes"].as_f64().unwrap() * 8.0 <= 0.5 * budget["pixels"].as_f64().unwrap()
+    );
+    let searched = compress(&scratch, "s.rrvq", &["--search"]).done();
+    assert!(
+        searched.contains("dB") && searched.contains("all layers kept"),
+        "{searched}"
+    );
+    compress(&scratch, "all.rrvq", &[]).refused(&["all.rrvq", "--force"]);
+}
+
+#[test]
+fn a_cut_file_shows_what_there_is_when_asked_to() {
+    let scratch = scene();
+    compress(&scratch, "all.rrvq", &[]).done();
+    let whole = scratch.read("all.rrvq");
+    scratch.write("cut.rrvq", &whole[..whole.len() / 2]);
+    decompress(&scratch, "cut.rrvq", "no", &[]).refused(&["cut.rrvq", "--partial", "--keep-going"]);
+    assert!(!scratch.path("no").exists());
+    let said = decompress(&scratch, "cut.rrvq", "part", &["--partial"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("cut.rrvq is cut off"), "{said:?}");
+    assert!(said.err.contains("% of its codes are there"), "{said:?}");
+    assert_eq!(said.err.lines().count(), 1, "{said:?}");
+    for name in ["photo", "grey", "clear"] {
+        assert!(scratch.path(&format!("part/{name}.png")).exists());
+    }
+    // Whole images only, with --keep-going.
+    scratch.write("end.rrvq", &whole[..whole.len() - 1]);
+    let said = decompress(&scratch, "end.rrvq", "some", &["--keep-going"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("2 of 3 images could be had"), "{said:?}");
+    // Before the list there is nothing to show.
+    scratch.write("start.rrvq", &whole[..20]);
+    decompress(&scratch, "start.rrvq", "none", &["--partial"])
+        .refused(&["start.rrvq", "ends before"]);
+    // Damage is another matter.
+    let mut bent = whole.clone();
+    let middle = whole.len() / 2;
+    bent[middle] ^= 1;
+    scratch.write("bent.rrvq", &bent);
+    decompress(&scratch, "bent.rrvq", "no", &[]).refused(&["bent.rrvq", "damaged"]);
+    let said = decompress(&scratch, "bent.rrvq", "bent", &["--partial"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("damaged"), "{said:?}");
+}
+
+#[test]
+fn mistakes_end_in_a_sentence() {
+    let scratch = scene();
+    compress(&scratch, "x.rrvq", &["--drop", "9"]).refused(&["9 layers", "has 2"]);
+    compress(&scratch, "x.rrvq", &["--bits", "0"]).refused(&["bits a pixel"]);
+    compress(&scratch, "x.rrvq", &["--search", "--bit-worth", "nan"]).refused(&["worth"]);
+    assert!(!scratch.path("x.rrvq").exists());
+    let both = compress(&scratch, "x.rrvq", &["--bits", "1", "--drop", "1"]);
+    assert_eq!(both.code, Some(2));
+    let alone = ["compress", "photo.png", "-o", "l.rrvq", "--model", "run"];
+    let said = scratch.run(&[&alone[..], &["--drop", "1"]].concat());
+    assert!(
+        said.code == Some(2) && said.err.contains("--lossy"),
+        "{said:?}"
+    );
+    scratch.run(&alone).done();
+    decompress(&scratch, "l.rrvq", "out", &["--partial"]).refused(&["l.rrvq", "--keep-going"]);
+    compress(&scratch, "x.rrvq", &[]).done();
+    let train = [
+        "train",
+        "--preset",
+        "tiny-swatches",
+        "--steps",
+        "3",
+        "--out",
+        "other",
+    ];
+    scratch.run(&train).done();
+    scratch
+        .run(&["decompress", "x.rrvq", "-o", "out", "--model", "other"])
+        .refused(&["x.rrvq", "model", "name the run"]);
+    scratch
+        .run(&["decompress", "x.rrvq", "-o", "out"])
+        .refused(&["--model RUN"]);
+}
+
+/// The same file on every path, and the same picture.
+#[test]
+fn instruction_sets_and_threads_change_nothing() {
+    let scratch = scene();
+    let run = |args: &[&str], simd: &str| {
+        let mut command = scratch.command(args);
+        command.env("RRVQ_SIMD", simd);
+        Said::from(command.output().unwrap()).done()
+    };
+    let write = |out: &str, threads: &str, simd: &str| {
+        let fixed = [
+            "compress",
+            "photo.png",
+            "--lossy",
+            "--search",
+            "--model",
+            "run",
+        ];
+        run(
+            &[&fixed[..], &["-o", out, "--threads", threads]].concat(),
+            simd,
+        );
+        let folder = format!("{out}-shown");
+        run(&["decompress", out, "-o", &folder, "--model", "run"], simd);
+        (
+            scratch.read(out),
+            scratch.read(&format!("{folder}/photo.png")),
+        )
+    };
+    let first = write("a.rrvq", "1", "portable");
+    assert!(write("b.rrvq", "4", "avx2") == first);
+    assert!(write("c.rrvq", "2", "avx512") == first);
+}
+
+/// A file of an earlier day, with its model, must show the pixels it showed then. Never make it anew: it is there so that
+/// a change of the arithmetic or of the format cannot go unnoticed.
+#[test]
+fn the_golden_file_shows_what_it_showed() {
+    let scratch = Scratch::new();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden-codec");
+    let path = |name: &str| here.join(name).to_str().unwrap().to_string();
+    let (file, model) = (path("lossy/golden.rrvq"), path("run"));
+    let args = ["decompress", &file, "-o", "out", "--model", &model];
+    scratch.run(&args).done();
+    for name in ["photo", "grey", "drawing"] {
+        let back = image::open(scratch.path(&format!("out/{name}.png"))).unwrap();
+        let wanted = image::open(path(&format!("lossy/{name}.png"))).unwrap();
+        assert_eq!(back.color(), wanted.color(), "{name}");
+        assert!(back.as_bytes() == wanted.as_bytes(), "{name}");
+    }
+}
