@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod codec;
 mod commands;
+mod compare;
 mod data;
 mod device;
 mod doctor;
@@ -24,6 +25,9 @@ fn main() {
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
         Command::Compress(compress) => codec::compress(compress),
         Command::Decompress(decompress) => codec::decompress(decompress),
+        Command::Codec {
+            what: args::Codec::Eval(eval),
+        } => compare::eval(eval),
         Command::Info(info) => commands::info(info),
         Command::Presets(presets) => commands::presets(presets),
         Command::Data {

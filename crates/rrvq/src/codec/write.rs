@@ -40,6 +40,8 @@ pub struct Summary {
     pub bytes: usize,
     /// Bytes of the chunks of tiles alone.
     pub tile_bytes: usize,
+    /// Bytes of stacks, the model's and those of prediction: all but headers, names and checksums.
+    pub coded_bytes: usize,
     /// Where the time of the model's chunks went, all threads together, without reading back.
     pub times: Times,
 }
@@ -182,12 +184,14 @@ impl Writer<'_> {
         for (chunk, range) in chunks.iter().zip(sequence.chunks()) {
             let payload = tiles_payload(chunk, range.len());
             summary.tile_bytes += payload.len() + BLOCK_OVERHEAD;
+            summary.coded_bytes += payload.len() - 2 - chunk.back.len().div_ceil(8);
             put(Kind::Tiles, &payload)?;
         }
         for (planes, by) in planes.iter().zip(&by_model) {
             let colour = planes.colour.iter().filter(|_| !by);
             for strip in colour.chain(&planes.alpha) {
                 put(Kind::Strip, strip)?;
+                summary.coded_bytes += strip.len();
             }
             summary.by_model += *by as usize;
         }

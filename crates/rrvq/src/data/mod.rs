@@ -17,13 +17,13 @@ mod survey;
 mod svhn;
 pub mod swatches;
 
-pub use survey::{Survey, survey};
+pub use survey::{Survey, kind_in, survey};
 
 use crate::config::{Config, DataConfig};
 use crate::error::{Error, Result};
 use listing::Listing;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A set of images of one shape.
@@ -166,6 +166,14 @@ pub fn open(config: &DataConfig, size: usize, channels: usize) -> Result<Box<dyn
             Ok(Box::new(listing.open(size, channels)?))
         }
     }
+}
+
+/// The image files in a folder and below, sorted by path.
+pub fn image_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    Ok(listing::images_in(dir)?
+        .into_iter()
+        .map(|entry| entry.path)
+        .collect())
 }
 
 /// Opens the data set of a whole configuration, and refuses one whose images the model cannot take.

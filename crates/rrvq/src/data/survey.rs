@@ -3,7 +3,7 @@
 //! Kinds are asked in turn whether their files are there, a plain folder of images last, since it would claim the
 //! images of others too. Where images are single files, only those that are shown are decoded.
 
-use super::{Dataset, KINDS, Source, Split};
+use super::{Dataset, KINDS, Kind, Source, Split};
 use crate::config::DataConfig;
 use crate::error::{Error, Result};
 use crate::picture::Picture;
@@ -26,15 +26,7 @@ pub struct Survey {
 
 /// Looks at `dir`. Images in files of their own are resized to side `size`; at most `shown` are kept to look at.
 pub fn survey(dir: &Path, size: usize, shown: usize) -> Result<Survey> {
-    // A folder that cannot be opened is not one without data.
-    std::fs::metadata(dir).map_err(|error| Error::io("open", dir, error))?;
-    let Some(kind) = KINDS.iter().find(|kind| (kind.is_there)(dir)) else {
-        return Err(Error::new(format!(
-            "{} holds no data set that is known; looked for CIFAR-10 (batches or tar.gz), SVHN (train_32x32.mat), CelebA \
-             (img_align_celeba), idx files (train-images-idx3-ubyte) and images (PNG, JPEG, WebP)",
-            dir.display()
-        )));
-    };
+    let kind = find_kind(dir)?;
     match kind.source {
         Source::Whole(open) => {
             let config = DataConfig {
@@ -67,6 +59,24 @@ pub fn survey(dir: &Path, size: usize, shown: usize) -> Result<Survey> {
             })
         }
     }
+}
+
+/// The name of the data set in a folder.
+pub fn kind_in(dir: &Path) -> Result<&'static str> {
+    find_kind(dir).map(|kind| kind.name)
+}
+
+fn find_kind(dir: &Path) -> Result<&'static Kind> {
+    // A folder that cannot be opened is not one without data.
+    std::fs::metadata(dir).map_err(|error| Error::io("open", dir, error))?;
+    let found = KINDS.iter().find(|kind| (kind.is_there)(dir));
+    found.ok_or_else(|| {
+        Error::new(format!(
+            "{} holds no data set that is known; looked for CIFAR-10 (batches or tar.gz), SVHN (train_32x32.mat), CelebA \
+             (img_align_celeba), idx files (train-images-idx3-ubyte) and images (PNG, JPEG, WebP)",
+            dir.display()
+        ))
+    })
 }
 
 fn first(data: &dyn Dataset, count: usize) -> Result<Vec<Picture>> {

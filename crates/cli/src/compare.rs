@@ -1,0 +1,100 @@
+//! `rrvq codec eval`: the codec beside others, as tables, as JSON, as pictures.
+
+use crate::args::CodecEval;
+use crate::terminal::{bar, line, table};
+use rrvq::Result;
+use rrvq::codec::open_model;
+use rrvq::compare::{
+    Comparison, Contest, LeftOut, Row, Verdict, figure, ours, pages, quality, source,
+};
+use rrvq::config::Config;
+use rrvq::run::Run;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+pub fn eval(args: &CodecEval) -> Result<()> {
+    let config = Config::load(Run::open(&args.run)?.config())?;
+    let source = source::images(&config, args.data.as_deref(), args.images)?;
+    let (mut workers, identity) = open_model(&args.run)?;
+    let progress = bar("comparing", 0);
+    let mut contest = Contest {
+        workers: &mut workers,
+        identity,
+        images: &source.images,
+        search: args.search,
+        watch: &|images| progress.inc(images as u64),
+    };
+    progress.set_length(contest.length() as u64);
+    let compared = contest.run();
+    let drawn = match (&compared, &args.out) {
+        (Ok(_), Some(_)) => Some(draw(&mut contest)),
+        _ => None,
+    };
+    progress.finish_and_clear();
+    let (comparison, drawn) = (compared?, drawn.transpose()?.flatten());
+    let title = format!("{} on {}", args.run.display(), source.what);
+    let files = match &args.out {
+        Some(dir) => pages::write(dir, &title, &comparison, drawn.as_ref())?,
+        None => Vec::new(),
+    };
+    if args.json {
+        line(told(args, &source.what, &comparison, &files).to_string());
+        return Ok(());
+    }
+    line(title);
+    line("");
+    let (titles, rows) = pages::lossless_table(&comparison);
+    table(&titles, &rows);
+    line("");
+    let (titles, rows) = pages::lossy_table(&comparison);
+    table(&titles, &rows);
+    line("");
+    pages::notes(&comparison).iter().for_each(line);
+    files
+        .iter()
+        .for_each(|file| line(file.display().to_string()));
+    Ok(())
+}
+
+/// The figure of a few images, where the model has a lossy mode.
+fn draw(contest: &mut Contest) -> Result<Option<pages::Drawn>> {
+    let shown = &contest.images[..contest.images.len().min(figure::COLUMNS)];
+    let Some((what, files)) = ours::shown(contest, shown)? else {
+        return Ok(None);
+    };
+    let rows = figure::rows(shown, &files, &what)?;
+    let picture = figure::picture(shown, &rows)?;
+    Ok(Some((rows, picture)))
+}
+
+fn told(args: &CodecEval, what: &str, comparison: &Comparison, files: &[PathBuf]) -> Value {
+    let row = |row: &Row| {
+        let mut told = json!({
+            "codec": row.codec, "setting": row.setting, "files": row.size.files, "bytes": row.size.bytes,
+            "header_bytes": row.size.header, "bits_per_pixel": comparison.bits_per_pixel(row),
+            "bits_per_sample": comparison.bits_per_sample(row),
+            "encode_core_seconds": row.encode.as_secs_f64(), "decode_core_seconds": row.decode.as_secs_f64(),
+        });
+        match row.verdict {
+            Verdict::Equal(images) => told["images_equal"] = json!(images),
+            Verdict::Close {
+                squared_error,
+                ms_ssim,
+            } => {
+                told["squared_error"] = json!(squared_error);
+                told["psnr"] = json!(quality::psnr(squared_error));
+                told["ms_ssim"] = json!(ms_ssim);
+            }
+        }
+        told
+    };
+    let rows = |rows: &[Row]| rows.iter().map(row).collect::<Vec<_>>();
+    let missing = |left: &LeftOut| json!({"codec": left.name, "why": left.why});
+    json!({
+        "run": args.run, "data": what, "images": comparison.images, "pixels": comparison.pixels,
+        "samples": comparison.samples, "threads": comparison.threads,
+        "ms_ssim_scales": [comparison.scales.0, comparison.scales.1],
+        "lossless": rows(&comparison.lossless), "lossy": rows(&comparison.lossy),
+        "left_out": comparison.left_out.iter().map(missing).collect::<Vec<_>>(), "files": files,
+    })
+}
