@@ -249,7 +249,7 @@ impl Writer<'_> {
 }
 
 /// The first of the largest.
-fn likeliest(numbers: &[f32]) -> u32 {
+pub(super) fn likeliest(numbers: &[f32]) -> u32 {
     let mut best = 0;
     for (code, number) in numbers.iter().enumerate() {
         if *number > numbers[best] {

@@ -1,4 +1,4 @@
-//! The codec: images to files and back, without losing a bit.
+//! The codec: images to files and back, without losing a bit, or in a hundredth of them.
 //!
 //! A model that gives pixels probabilities is a compressor: a byte of probability p takes −log₂ p bits. Latents would have
 //! to be stored as well; *bits back* gets most of their price back, and an image costs its negative ELBO.
@@ -11,6 +11,7 @@
 //! - [`tiles`], [`image`]: images cut into squares; samples, colour profile and orientation.
 //! - [`container`], [`write`], [`read`]: the file. FORMAT.md beside them says all that a second decoder needs.
 //! - [`identity`]: which model a file belongs to.
+//! - [`lossy`]: the codes alone, a hundred times smaller; the picture is what the model makes of them.
 //! - [`workers`]: chunks side by side.
 
 pub mod bench;
@@ -19,6 +20,7 @@ mod codes;
 pub mod container;
 pub mod identity;
 pub mod image;
+pub mod lossy;
 pub mod networks;
 mod pixels;
 pub mod plane;

@@ -22,6 +22,7 @@ const FEATURES: &str = "features";
 const LADDER: &str = "ladder";
 const COUNTS: &str = "counts";
 const NUMBERS: &str = "numbers";
+const SHOWN: &str = "shown";
 
 /// What a layer looks like from the prior's side, for a batch.
 pub struct Level {
@@ -38,6 +39,8 @@ struct Programs {
     prior: Vec<Option<Program>>,
     posterior: Vec<Program>,
     pixels: Program,
+    /// Only the lossy mode has a use for it.
+    shown: Option<Program>,
 }
 
 /// A model ready to code with.
@@ -97,7 +100,8 @@ impl Networks {
     pub fn bytes(&self) -> usize {
         let all = self.by_size.values().flat_map(|p| {
             let priors = p.prior.iter().flatten();
-            priors.chain(&p.posterior).chain([&p.up, &p.pixels])
+            let always = priors.chain(&p.posterior).chain([&p.up, &p.pixels]);
+            always.chain(&p.shown)
         });
         4 * self.model.layout.len() + all.map(Program::bytes).sum::<usize>()
     }
@@ -170,6 +174,29 @@ impl Networks {
         Ok(program.output(NUMBERS)?.into_owned())
     }
 
+    /// The picture itself: the mean of every sample, as a byte.
+    pub fn shown(&mut self, size: usize, above: &[f32], codes: &[u32]) -> Result<Vec<u8>> {
+        let layers = self.layers();
+        self.programs(size)?;
+        let Some(programs) = self.by_size.get_mut(&size) else {
+            return Err(no_results());
+        };
+        let program = match &mut programs.shown {
+            Some(program) => program,
+            none => none.insert(
+                draw(&self.model, size, &|hierarchy| {
+                    let d = features_above(hierarchy, 0, true);
+                    vec![(SHOWN.into(), hierarchy.shown(d))]
+                })?
+                .ok_or_else(no_results)?,
+            ),
+        };
+        program.run(&mut self.store, &inputs(layers, 0, above, codes))?;
+        let means = program.output(SHOWN)?;
+        // They lie in [0, 255]; the cast cuts off, and takes a broken model's NaN to 0.
+        Ok(means.iter().map(|mean| (mean + 0.5) as u8).collect())
+    }
+
     fn programs(&mut self, size: usize) -> Result<(&mut Programs, &mut Store)> {
         use std::collections::btree_map::Entry;
         let programs = match self.by_size.entry(size) {
@@ -201,22 +228,33 @@ fn ladder_name(layer: usize) -> String {
     format!("{LADDER}.{}", layer + 1)
 }
 
+type Drawing<'a> = &'a dyn for<'g> Fn(&Hierarchy<'g>) -> Vec<(String, Var<'g>)>;
+
+/// A program of what is drawn; none where that is nothing.
+fn draw(model: &Model, size: usize, draw: Drawing<'_>) -> Result<Option<Program>> {
+    let graph = Graph::new();
+    let outputs = draw(&Hierarchy::new(&graph, &model.config, size));
+    let named: Vec<(&str, Var<'_>)> = outputs.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+    match named.is_empty() {
+        true => Ok(None),
+        false => Ok(Some(Program::new(
+            &Device::Cpu,
+            &graph,
+            &model.layout,
+            &named,
+        )?)),
+    }
+}
+
+fn no_results() -> Error {
+    Error::new("a program of the codec has no results")
+}
+
 impl Programs {
     fn new(model: &Model, size: usize) -> Result<Programs> {
         let layers = model.config.layers();
-        let draw = |draw: &dyn for<'g> Fn(&Hierarchy<'g>) -> Vec<(String, Var<'g>)>| {
-            let graph = Graph::new();
-            let outputs = draw(&Hierarchy::new(&graph, &model.config, size));
-            let named: Vec<(&str, Var<'_>)> =
-                outputs.iter().map(|(n, v)| (n.as_str(), *v)).collect();
-            match named.is_empty() {
-                true => Ok(None),
-                false => Program::new(&Device::Cpu, &graph, &model.layout, &named).map(Some),
-            }
-        };
-        let needed = |program: Option<Program>| {
-            program.ok_or_else(|| Error::new("a program of the codec has no results"))
-        };
+        let draw = |drawing: Drawing<'_>| draw(model, size, drawing);
+        let needed = |program: Option<Program>| program.ok_or_else(no_results);
         let up = draw(&|hierarchy| {
             let ladders = hierarchy.ladders().into_iter().enumerate();
             ladders.map(|(l, map)| (ladder_name(l), map)).collect()
@@ -251,6 +289,7 @@ impl Programs {
             prior,
             posterior,
             pixels: needed(pixels)?,
+            shown: None,
         })
     }
 }

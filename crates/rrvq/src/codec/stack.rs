@@ -4,6 +4,10 @@
 //! Bits back needs exactly this shape: popping is drawing a sample, and pushing the sample again restores every bit. So
 //! both are exact inverses of each other, and a pop that would go below the bottom changes nothing and says so.
 //!
+//! A file of a few hundred bytes cannot spare the 32 bits an empty stack's state has: a *bare* one starts from nothing, and
+//! its last symbols lie in a state that shrinks to 0. It is written without leading zeros, what comes off first is written
+//! first, and so the first part of it gives the first symbols, even where the rest never arrived.
+//!
 //! The state is a number in [2³², 2⁶⁴); what does not fit goes to a list of 32-bit words. Written here rather than taken
 //! from a library: it is short, the format depends on each of its lines, and a dry stack must be an answer, not a guess.
 
@@ -102,6 +106,61 @@ impl Stack {
         let (words, rest) = words.as_chunks::<4>();
         let words = words.iter().rev().map(|w| u32::from_le_bytes(*w)).collect();
         (state >= EMPTY && rest.is_empty()).then_some(Stack { state, words })
+    }
+}
+
+/// A bare stack: nothing but its symbols.
+impl Stack {
+    pub fn bare() -> Stack {
+        Stack {
+            state: 0,
+            words: Vec::new(),
+        }
+    }
+
+    pub fn is_bare(&self) -> bool {
+        *self == Stack::bare()
+    }
+
+    /// Takes the symbol on top of a bare stack. Where `more` words should follow and did not come, the symbol is still
+    /// right, and the answer says that it is the last one.
+    #[inline]
+    pub fn pop_bare(&mut self, slot: Slot, more: bool) -> Result<(), Dry> {
+        match self.words.is_empty() && !more && slot.count != TOTAL {
+            true => {
+                let within = (self.peek() - slot.left) as u64;
+                self.state = slot.count as u64 * (self.state >> PRECISION) + within;
+                Ok(())
+            }
+            false => self.pop(slot),
+        }
+    }
+
+    /// The state without leading zeros, then the words from the top down; all little-endian. Where there are words, the
+    /// state has 5 to 8 bytes, so the length alone tells the two apart.
+    pub fn to_bare_bytes(&self) -> Vec<u8> {
+        let zeros = self.state.leading_zeros() as usize / 8;
+        let mut bytes = self.state.to_le_bytes()[..8 - zeros].to_vec();
+        bytes.extend(self.words.iter().rev().flat_map(|w| w.to_le_bytes()));
+        bytes
+    }
+
+    /// What [`Stack::to_bare_bytes`] wrote, and whether words are missing; `bytes` may be the first of `len` only. None if
+    /// it cannot be that, or if not even the state is there.
+    pub fn from_bare_bytes(bytes: &[u8], len: usize) -> Option<(Stack, bool)> {
+        let head = match len {
+            0..=8 => len,
+            _ => 5 + (len - 5) % 4,
+        };
+        let (head, words) = bytes.split_at_checked(head)?;
+        let mut state = [0; 8];
+        state[..head.len()].copy_from_slice(head);
+        let state = u64::from_le_bytes(state);
+        let short = head.last() == Some(&0) || (len > 8 && state < EMPTY);
+        let words = words.as_chunks::<4>().0;
+        let more = bytes.len() < len;
+        let words = words.iter().rev().map(|w| u32::from_le_bytes(*w)).collect();
+        (!short).then_some((Stack { state, words }, more))
     }
 }
 
@@ -239,6 +298,44 @@ mod tests {
         let one = |count| cost(Slot { left: 0, count });
         assert!(one(1) >> 16 == 23 || one(1) >> 16 == 24);
         assert!(one(TOTAL / 2) <= 1 << 16 && one(TOTAL / 2) > (1 << 16) - 400);
+    }
+
+    #[test]
+    fn bare_stacks_end_in_nothing_and_any_part_gives_the_first_symbols() {
+        for count in (0..40).chain([1000]) {
+            let slots = slots(count);
+            let mut stack = Stack::bare();
+            slots.iter().rev().for_each(|slot| stack.push(*slot));
+            let bytes = stack.to_bare_bytes();
+            let mut last = 0;
+            for len in 0..=bytes.len() {
+                let Some((mut stack, more)) = Stack::from_bare_bytes(&bytes[..len], bytes.len())
+                else {
+                    assert!(len < 8);
+                    continue;
+                };
+                assert_eq!(more, len < bytes.len());
+                let mut had = 0;
+                for slot in &slots {
+                    let top = stack.peek();
+                    let right = slot.left..slot.left + slot.count;
+                    assert!(slot.count == TOTAL || right.contains(&top));
+                    had += 1;
+                    if stack.pop_bare(*slot, more).is_err() {
+                        break;
+                    }
+                }
+                assert!(had >= last);
+                last = had;
+                assert_eq!(stack.is_bare(), !more || count == 0 || stack.state == 0);
+            }
+            assert_eq!(last, count);
+            let bits: f64 = slots.iter().map(|s| 24.0 - (s.count as f64).log2()).sum();
+            assert!(bytes.len() as f64 <= bits / 8.0 + 4.0, "{count}");
+        }
+        for (bytes, len) in [(&[1, 0][..], 2), (&[0; 9], 9), (&[7; 4], 5), (&[7], 30)] {
+            assert_eq!(Stack::from_bare_bytes(bytes, len), None);
+        }
     }
 
     #[test]

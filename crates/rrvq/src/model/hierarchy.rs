@@ -317,7 +317,7 @@ fn generated<'g>(z: Var<'g>) -> Latent<'g> {
 }
 
 /// Means as bytes.
-fn to_bytes<'g>(mean: Var<'g>) -> Var<'g> {
+pub(super) fn to_bytes<'g>(mean: Var<'g>) -> Var<'g> {
     ((mean + 0.5) * 256.0 - 0.5).clamp(0.0, 255.0)
 }
 

@@ -4,7 +4,7 @@
 //! layer to read or write its codes. It draws the same pieces one by one, each as a program of its own.
 
 use super::backbone::Resize;
-use super::hierarchy::Hierarchy;
+use super::hierarchy::{Hierarchy, to_bytes};
 use crate::config::{LatentKind, PriorKind, Top};
 use crate::latent::nearest::Nearest;
 use crate::latent::responsibility::{Codebook, Prior};
@@ -161,5 +161,10 @@ impl<'g> Hierarchy<'g> {
     /// The likelihood, from d_1.
     pub fn pixels(&self, d: Var<'g>) -> Pixels<'g> {
         self.decode(d)
+    }
+
+    /// What is shown of it: the mean of each sample, 0 … 255.
+    pub fn shown(&self, d: Var<'g>) -> Var<'g> {
+        to_bytes(self.decode(d).mean())
     }
 }

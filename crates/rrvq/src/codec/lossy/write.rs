@@ -1,0 +1,465 @@
+//! Writing: images to codes to a file, a segment at a time.
+//!
+//! Every image is read back before it is written: its codes must be the very ones that were chosen, and the picture tells
+//! how good it is. The search needs to know that beforehand, since what a bit is worth depends on it: where
+//! much is wrong already, a bit has to mend more.
+
+use super::super::container::{LONGEST_RECORDS, MOST_IMAGES, tidy_name};
+use super::super::identity::Identity;
+use super::super::image::Image;
+use super::super::plane::{self, Shape};
+use super::super::tiles::Tiling;
+use super::super::workers::Workers;
+use super::file::{Header, Kind, Record, overhead, put_block, put_records};
+use super::layout::{Layout, Unit, jobs};
+use super::read::{Coded, Picture, positions, show};
+use super::walk::{self, Arrived, Outgoing, Written};
+use super::{Keep, Options};
+use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+use std::io::Write;
+
+/// A segment is closed once it has so many tiles.
+const SEGMENT_TILES: usize = 1 << 12;
+
+/// One image of a written file.
+pub struct Part {
+    /// Bytes of its codes.
+    pub codes: usize,
+    /// Bytes of its transparency.
+    pub alpha: usize,
+    /// Bytes around its own blocks.
+    pub blocks: usize,
+    /// Layers left out, from the bottom.
+    pub dropped: usize,
+    /// Over all samples of its colours.
+    pub squared_error: u64,
+    /// What a decoder shows.
+    pub shown: Image,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    pub images: usize,
+    /// Bytes of all samples, and of those of colours alone.
+    pub samples: usize,
+    pub colour_samples: usize,
+    pub pixels: usize,
+    /// Bytes of the file, of codes alone, and of transparency.
+    pub bytes: usize,
+    pub codes: usize,
+    pub alpha: usize,
+    pub squared_error: u64,
+    /// Fewest and most layers that were left out of an image.
+    pub dropped: Option<(usize, usize)>,
+}
+
+/// Writes images to a file.
+pub struct Writer<'a> {
+    pub workers: &'a mut Workers,
+    pub identity: Identity,
+    pub options: Options,
+    /// Told how many bytes of colours are done, once for each image.
+    pub watch: &'a (dyn Fn(usize) + Sync),
+}
+
+/// A way to write an image.
+struct Attempt {
+    dropped: usize,
+    blocks: Vec<Vec<u8>>,
+    colour: Vec<u8>,
+    squared_error: u64,
+}
+
+impl Attempt {
+    fn codes(&self) -> usize {
+        self.blocks.iter().map(Vec::len).sum()
+    }
+
+    fn overhead(&self) -> usize {
+        self.blocks.iter().map(|block| overhead(block.len())).sum()
+    }
+
+    /// What counts against a budget.
+    fn bytes(&self) -> usize {
+        self.codes() + self.overhead()
+    }
+}
+
+/// An image to be coded.
+struct Job {
+    image: usize,
+    dropped: usize,
+    worth: Option<f64>,
+    /// Runs of layers whose bytes are wanted.
+    runs: BTreeSet<(usize, usize)>,
+}
+
+impl Writer<'_> {
+    /// Images are asked for as they are needed, `count` in all; `each` is told about every one.
+    pub fn write(
+        &mut self,
+        images: impl IntoIterator<Item = Result<Image>>,
+        count: usize,
+        out: &mut dyn Write,
+        each: &mut dyn FnMut(Part),
+    ) -> Result<Summary> {
+        self.check_options()?;
+        let mut summary = Summary::default();
+        let mut header = Some(Header::new(self.identity, count).put());
+        let mut names = BTreeSet::new();
+        let (mut waiting, mut tiles, mut records, mut given) = (Vec::new(), 0, 0, 0);
+        let mut put = |writer: &mut Self, images: &mut Vec<Image>| -> Result<()> {
+            let before = header.take().unwrap_or_default();
+            let mut bytes = before.clone();
+            writer.segment(images, &before, &mut bytes, &mut summary, each)?;
+            images.clear();
+            summary.bytes += bytes.len();
+            let failed = |error| Error::io("write", "the compressed file", error);
+            out.write_all(&bytes).map_err(failed)
+        };
+        for image in images {
+            let mut image = image?;
+            let known = self.workers.model().config.image_channels;
+            if image.channels() > known {
+                return Err(Error::new(format!(
+                    "{} has colours and the model knows grey images only; name another model",
+                    image.name
+                )));
+            }
+            image.name = tidy_name(&image.name, &mut names);
+            tiles += self.tiling(&image).count();
+            records += image.profile.len() + 512;
+            given += 1;
+            waiting.push(image);
+            let full = tiles >= SEGMENT_TILES
+                || waiting.len() == MOST_IMAGES
+                || records > LONGEST_RECORDS / 4;
+            if full {
+                put(self, &mut waiting)?;
+                (tiles, records) = (0, 0);
+            }
+        }
+        if given != count {
+            return Err(Error::new(format!(
+                "{count} images were announced and {given} came"
+            )));
+        }
+        if !waiting.is_empty() || count == 0 {
+            put(self, &mut waiting)?;
+        }
+        Ok(summary)
+    }
+
+    fn check_options(&self) -> Result<()> {
+        let layers = self.workers.model().config.layers();
+        let positive = |number: f64| number.is_finite() && number > 0.0;
+        match (self.options.keep, self.options.bit_worth) {
+            (Keep::Drop(dropped), _) if dropped > layers => Err(Error::new(format!(
+                "{dropped} layers cannot be left out of a model that has {layers}; choose a smaller number"
+            ))),
+            (Keep::Bits(bits), _) if !positive(bits) => Err(Error::new(format!(
+                "{bits} is no number of bits a pixel; give one above 0, such as 0.5"
+            ))),
+            (_, Some(worth)) if !positive(worth) => Err(Error::new(format!(
+                "{worth} is not what a bit can be worth; give a number above 0, such as 50"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn tiling(&self, image: &Image) -> Tiling {
+        Tiling {
+            width: image.width,
+            height: image.height,
+            channels: image.channels(),
+            side: self.workers.model().config.size,
+        }
+    }
+
+    fn layout(&self, image: &Image, dropped: usize) -> Layout {
+        let positions = positions(&self.workers.model().config);
+        Layout::new(&positions, self.tiling(image).count(), dropped)
+    }
+
+    fn segment(
+        &mut self,
+        images: &[Image],
+        before: &[u8],
+        out: &mut Vec<u8>,
+        summary: &mut Summary,
+        each: &mut dyn FnMut(Part),
+    ) -> Result<()> {
+        let attempts = self.best(images)?;
+        let records: Vec<Record> = images
+            .iter()
+            .zip(&attempts)
+            .map(|(image, attempt)| Record::of(image, attempt.dropped))
+            .collect();
+        let (kind, list) = put_records(&records)?;
+        put_block(out, before, kind, &list);
+        for (image, attempt) in images.iter().zip(attempts) {
+            let strips = alpha(image)?;
+            let blocks = attempt.blocks.iter().map(|block| (Kind::Codes, block));
+            for (kind, payload) in blocks.chain(strips.iter().map(|s| (Kind::Strip, s))) {
+                put_block(out, &[], kind, payload);
+            }
+            let around: usize = strips.iter().map(|strip| overhead(strip.len())).sum();
+            let part = Part {
+                codes: attempt.codes(),
+                alpha: strips.iter().map(Vec::len).sum(),
+                blocks: around + attempt.overhead(),
+                dropped: attempt.dropped,
+                squared_error: attempt.squared_error,
+                shown: Image {
+                    colour: attempt.colour,
+                    ..image.clone()
+                },
+            };
+            summary.add(image, &part);
+            (self.watch)(image.colour.len());
+            each(part);
+        }
+        Ok(())
+    }
+
+    /// The best way to write each image.
+    fn best(&mut self, images: &[Image]) -> Result<Vec<Attempt>> {
+        let dropped = match self.options.keep {
+            Keep::Drop(dropped) => vec![dropped; images.len()],
+            Keep::Bits(_) => self.fitting(images)?,
+        };
+        let all: Vec<(usize, usize)> = dropped.into_iter().enumerate().collect();
+        if !self.options.search {
+            return self.attempts(images, &all, None);
+        }
+        let mut kept = self.searched(images, &all)?;
+        // What the search saves may pay for another layer.
+        let mut going: Vec<usize> = match self.options.keep {
+            Keep::Bits(_) => (0..images.len()).collect(),
+            Keep::Drop(_) => Vec::new(),
+        };
+        loop {
+            going.retain(|&number| kept[number].dropped > 0);
+            if going.is_empty() {
+                return Ok(kept);
+            }
+            let which = going.iter().map(|&n| (n, kept[n].dropped - 1));
+            let more = self.searched(images, &which.collect::<Vec<_>>())?;
+            let mut still = Vec::new();
+            for (number, attempt) in going.into_iter().zip(more) {
+                if self.fits(&images[number], attempt.bytes()) {
+                    kept[number] = attempt;
+                    still.push(number);
+                }
+            }
+            going = still;
+        }
+    }
+
+    /// The likeliest codes, or better ones where there are any.
+    fn searched(&mut self, images: &[Image], which: &[(usize, usize)]) -> Result<Vec<Attempt>> {
+        let mut kept = self.attempts(images, which, None)?;
+        let worth: Vec<f64> = which
+            .iter()
+            .zip(&kept)
+            .map(|((number, _), attempt)| {
+                let own = worth_at(attempt.squared_error, images[*number].colour.len());
+                self.options.bit_worth.unwrap_or(own)
+            })
+            .collect();
+        let found = self.attempts(images, which, Some(&worth))?;
+        for (at, attempt) in found.into_iter().enumerate() {
+            let price = |a: &Attempt| a.squared_error as f64 + worth[at] * 8.0 * a.codes() as f64;
+            let bytes = attempt.bytes();
+            let room = self.fits(&images[which[at].0], bytes) || bytes <= kept[at].bytes();
+            if room && price(&attempt) < price(&kept[at]) {
+                kept[at] = attempt;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Whether so many bytes are within the budget.
+    fn fits(&self, image: &Image, bytes: usize) -> bool {
+        match self.options.keep {
+            Keep::Drop(_) => true,
+            Keep::Bits(bits) => 8.0 * bytes as f64 <= bits * (image.width * image.height) as f64,
+        }
+    }
+
+    /// For each image the fewest layers that have to be left out for the budget.
+    fn fitting(&mut self, images: &[Image]) -> Result<Vec<usize>> {
+        let layers = self.workers.model().config.layers();
+        let jobs: Vec<Job> = images
+            .iter()
+            .enumerate()
+            .map(|(image, it)| Job {
+                image,
+                dropped: 0,
+                worth: None,
+                runs: (0..=layers)
+                    .flat_map(|n| runs(&self.layout(it, n)))
+                    .collect(),
+            })
+            .collect();
+        let written = self.code(images, &jobs)?;
+        let mut fewest = Vec::new();
+        for (image, groups) in images.iter().zip(&written) {
+            let size = |dropped: usize| -> usize {
+                let runs = runs(&self.layout(image, dropped)).into_iter();
+                let lens = runs.flat_map(|run| groups.iter().map(move |g| g.runs[&run].len()));
+                lens.map(|len| len + overhead(len)).sum()
+            };
+            let fits = |dropped: &usize| self.fits(image, size(*dropped));
+            fewest.push((0..layers).find(fits).unwrap_or(layers));
+        }
+        Ok(fewest)
+    }
+
+    /// Does the jobs: for each, its groups.
+    fn code(&mut self, images: &[Image], wanted: &[Job]) -> Result<Vec<Vec<Written>>> {
+        let layout = |job: &Job| self.layout(&images[job.image], job.dropped);
+        let layouts: Vec<Layout> = wanted.iter().map(layout).collect();
+        let tiling = |job: &Job| self.tiling(&images[job.image]);
+        let tilings: Vec<Tiling> = wanted.iter().map(tiling).collect();
+        let channels = self.workers.model().config.image_channels;
+        let jobs = jobs(layouts.iter().cloned().enumerate());
+        let done = self.workers.each(jobs, |networks, units: Vec<Unit>| {
+            let outgoing = |unit: &Unit| {
+                let job = &wanted[unit.image];
+                let tiles = layouts[unit.image].group(unit.group);
+                let colour = &images[job.image].colour;
+                let (squares, extents) = tiles
+                    .map(|tile| tilings[unit.image].cut(colour, tile, channels))
+                    .map(|tile| (tile.square, tile.extent))
+                    .unzip();
+                Outgoing {
+                    squares,
+                    extents,
+                    dropped: job.dropped,
+                    runs: job.runs.iter().map(|run| run.0..run.1).collect(),
+                    worth: job.worth,
+                }
+            };
+            let outgoing: Vec<Outgoing> = units.iter().map(outgoing).collect();
+            Ok((units, walk::write(networks, &outgoing)?))
+        })?;
+        let mut out: Vec<Vec<Written>> = wanted.iter().map(|_| Vec::new()).collect();
+        for (units, written) in done.into_iter().collect::<Result<Vec<_>>>()? {
+            for (unit, written) in units.into_iter().zip(written) {
+                out[unit.image].push(written);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Codes images, each with so many layers left out, and reads them back.
+    fn attempts(
+        &mut self,
+        images: &[Image],
+        which: &[(usize, usize)],
+        worth: Option<&[f64]>,
+    ) -> Result<Vec<Attempt>> {
+        let jobs: Vec<Job> = which
+            .iter()
+            .enumerate()
+            .map(|(at, &(image, dropped))| Job {
+                image,
+                dropped,
+                worth: worth.map(|worth| worth[at]),
+                runs: runs(&self.layout(&images[image], dropped))
+                    .into_iter()
+                    .collect(),
+            })
+            .collect();
+        let written = self.code(images, &jobs)?;
+        let coded: Vec<Coded<'_>> = jobs
+            .iter()
+            .zip(&written)
+            .map(|(job, groups)| {
+                let layout = self.layout(&images[job.image], job.dropped);
+                let runs = runs(&layout).into_iter();
+                let blocks = runs.flat_map(|run| groups.iter().map(move |group| &group.runs[&run]));
+                Coded {
+                    tiling: self.tiling(&images[job.image]),
+                    layout,
+                    blocks: blocks.map(|bytes| Some(Arrived::whole(bytes))).collect(),
+                }
+            })
+            .collect();
+        let shown = show(self.workers, &coded, &|_| {})?;
+        let mut out = Vec::new();
+        for (((job, coded), groups), picture) in jobs.iter().zip(coded).zip(&written).zip(shown) {
+            let picture = picture?;
+            if !faithful(&picture, groups, job.dropped) {
+                return Err(Error::new(
+                    "what was compressed does not come back as it was, so nothing is written; please report this \
+                     with the model and the images",
+                ));
+            }
+            let errors = images[job.image].colour.iter().zip(&picture.colour);
+            let blocks = coded.blocks.into_iter().flatten();
+            out.push(Attempt {
+                dropped: job.dropped,
+                squared_error: errors.map(|(a, b)| (a.abs_diff(*b) as u64).pow(2)).sum(),
+                colour: picture.colour,
+                blocks: blocks.map(|block| block.bytes.to_vec()).collect(),
+            });
+        }
+        Ok(out)
+    }
+}
+
+/// The steps of a layout by their first layer and the one after their last.
+fn runs(layout: &Layout) -> Vec<(usize, usize)> {
+    let steps = layout.steps.iter();
+    steps.map(|step| (step.start, step.end)).collect()
+}
+
+/// Whether the codes that were read are those that were written.
+fn faithful(picture: &Picture, written: &[Written], dropped: usize) -> bool {
+    let kept = |sums: &[u32]| sums.get(dropped..).map(<[u32]>::to_vec);
+    let codes = picture.sums.iter().map(|sums| kept(sums));
+    let anything = written.first().is_some_and(|w| dropped < w.sums.len());
+    !anything || (!picture.damaged && codes.eq(written.iter().map(|w| kept(&w.sums))))
+}
+
+/// What a bit is worth at a quality: by the law that error falls by four with each bit a sample, the slope of it.
+fn worth_at(squared_error: u64, samples: usize) -> f64 {
+    // 2 ln 2.
+    1.386_294_361 * squared_error as f64 / samples as f64
+}
+
+fn alpha(image: &Image) -> Result<Vec<Vec<u8>>> {
+    let Some(alpha) = &image.alpha else {
+        return Ok(Vec::new());
+    };
+    let shape = Shape {
+        width: image.width,
+        height: image.height,
+        channels: 1,
+    };
+    plane::write(shape, alpha)
+}
+
+impl Summary {
+    fn add(&mut self, image: &Image, part: &Part) {
+        self.images += 1;
+        self.samples += image.bytes();
+        self.colour_samples += image.colour.len();
+        self.pixels += image.width * image.height;
+        self.codes += part.codes;
+        self.alpha += part.alpha;
+        self.squared_error += part.squared_error;
+        let (least, most) = self.dropped.unwrap_or((part.dropped, part.dropped));
+        self.dropped = Some((least.min(part.dropped), most.max(part.dropped)));
+    }
+
+    /// Of all samples of colours together, in decibels; none where nothing is lost.
+    pub fn psnr(&self) -> Option<f64> {
+        let mean = self.squared_error as f64 / self.colour_samples as f64;
+        (self.squared_error > 0).then(|| 10.0 * (255.0 * 255.0 / mean).log10())
+    }
+}
