@@ -26,12 +26,13 @@ pub fn eval(args: &CodecEval) -> Result<()> {
     };
     progress.set_length(contest.length() as u64);
     let compared = contest.run();
+    // Where the model has nothing to show, the table says why.
     let drawn = match (&compared, &args.out) {
-        (Ok(_), Some(_)) => Some(draw(&mut contest)),
+        (Ok(_), Some(_)) => draw(&mut contest).ok(),
         _ => None,
     };
     progress.finish_and_clear();
-    let (comparison, drawn) = (compared?, drawn.transpose()?.flatten());
+    let comparison = compared?;
     let title = format!("{} on {}", args.run.display(), source.what);
     let files = match &args.out {
         Some(dir) => pages::write(dir, &title, &comparison, drawn.as_ref())?,
@@ -56,15 +57,13 @@ pub fn eval(args: &CodecEval) -> Result<()> {
     Ok(())
 }
 
-/// The figure of a few images, where the model has a lossy mode.
-fn draw(contest: &mut Contest) -> Result<Option<pages::Drawn>> {
+/// The figure of a few images.
+fn draw(contest: &mut Contest) -> Result<pages::Drawn> {
     let shown = &contest.images[..contest.images.len().min(figure::COLUMNS)];
-    let Some((what, files)) = ours::shown(contest, shown)? else {
-        return Ok(None);
-    };
-    let rows = figure::rows(shown, &files, &what)?;
+    let files = ours::shown(contest, shown)?;
+    let rows = figure::rows(shown, &files, "rrvq, all layers, a file an image")?;
     let picture = figure::picture(shown, &rows)?;
-    Ok(Some((rows, picture)))
+    Ok((rows, picture))
 }
 
 fn told(args: &CodecEval, what: &str, comparison: &Comparison, files: &[PathBuf]) -> Value {

@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 17] = [
+const COMMANDS: [(&str, &[&str]); 19] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -73,6 +73,11 @@ const COMMANDS: [(&str, &[&str]); 17] = [
             "--force",
             "--json",
         ],
+    ),
+    ("codec", &["eval"]),
+    (
+        "codec eval",
+        &["<RUN>", "[DATA]", "--images", "--search", "--out", "--json"],
     ),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),

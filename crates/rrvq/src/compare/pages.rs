@@ -64,9 +64,6 @@ fn chart(
             None => series.push(Series::new(row.codec.clone(), vec![point])),
         }
     }
-    for series in &mut series {
-        series.points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    }
     Chart {
         title,
         x_label: "bits a pixel".into(),
@@ -166,6 +163,7 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
             "speed is that of one core (time times the {} threads); other programs' includes their start and a PNG file",
             comparison.threads
         ),
+        "JPEG without a program's name is written by this one, with full colour and the standard tables".into(),
         format!(
             "PSNR is of the mean squared error of all colour samples; MS-SSIM is the mean over images, {}",
             scales(comparison)

@@ -167,7 +167,7 @@ impl Rival for Program {
             }
             Tool::Cjpeg => self.call(
                 0,
-                &["-quality", &setting, "-optimize", "-outfile"],
+                &["-quality", &setting, "-baseline", "-optimize", "-outfile"],
                 &[to, from],
             ),
             Tool::Webp => self.call(
