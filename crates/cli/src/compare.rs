@@ -4,9 +4,7 @@ use crate::args::CodecEval;
 use crate::terminal::{bar, line, table};
 use rrvq::Result;
 use rrvq::codec::open_model;
-use rrvq::compare::{
-    Comparison, Contest, LeftOut, Row, Verdict, figure, ours, pages, quality, source,
-};
+use rrvq::compare::{Comparison, Contest, LeftOut, Row, Verdict, figure, pages, quality, source};
 use rrvq::config::Config;
 use rrvq::run::Run;
 use serde_json::{Value, json};
@@ -26,13 +24,21 @@ pub fn eval(args: &CodecEval) -> Result<()> {
     };
     progress.set_length(contest.length() as u64);
     let compared = contest.run();
-    // Where the model has nothing to show, the table says why.
     let drawn = match (&compared, &args.out) {
-        (Ok(_), Some(_)) => draw(&mut contest).ok(),
+        (Ok(_), Some(_)) => Some(figure::draw(&mut contest)),
         _ => None,
     };
     progress.finish_and_clear();
-    let comparison = compared?;
+    let mut comparison = compared?;
+    // A model that cannot show these images still has the rest to tell.
+    let drawn = match drawn {
+        Some(Ok(drawn)) => Some(drawn),
+        Some(Err(why)) => {
+            comparison.leave_out("pictures", why);
+            None
+        }
+        None => None,
+    };
     let title = format!("{} on {}", args.run.display(), source.what);
     let files = match &args.out {
         Some(dir) => pages::write(dir, &title, &comparison, drawn.as_ref())?,
@@ -55,15 +61,6 @@ pub fn eval(args: &CodecEval) -> Result<()> {
         .iter()
         .for_each(|file| line(file.display().to_string()));
     Ok(())
-}
-
-/// The figure of a few images.
-fn draw(contest: &mut Contest) -> Result<pages::Drawn> {
-    let shown = &contest.images[..contest.images.len().min(figure::COLUMNS)];
-    let files = ours::shown(contest, shown)?;
-    let rows = figure::rows(shown, &files, "rrvq, all layers, a file an image")?;
-    let picture = figure::picture(shown, &rows)?;
-    Ok((rows, picture))
 }
 
 fn told(args: &CodecEval, what: &str, comparison: &Comparison, files: &[PathBuf]) -> Value {

@@ -132,7 +132,7 @@ fn a_run_has_images_of_its_own() {
     for words in [
         "PNG, one sheet",
         "left out: WebP (cwebp was not found on PATH)",
-        "2 scales",
+        "over images, 1 scale",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }

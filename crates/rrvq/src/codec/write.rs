@@ -152,12 +152,15 @@ impl Writer<'_> {
         summary: &mut Summary,
     ) -> Result<()> {
         let check = self.check;
-        let planes: Vec<Planes> = images
-            .par_iter()
-            .map(|image| Planes::of(image, check))
-            .collect::<Result<_>>()?;
         let known = self.workers.model().config.image_channels;
         let mut by_model: Vec<bool> = images.iter().map(|i| i.channels() <= known).collect();
+        // Colours that the model has in any case need no other coding.
+        let settled = self.coding == Coding::Model;
+        let planes: Vec<Planes> = images
+            .par_iter()
+            .zip(&by_model)
+            .map(|(image, by_model)| Planes::of(image, !(settled && *by_model), check))
+            .collect::<Result<_>>()?;
         let (mut sequence, mut chunks) = self.code(images, &by_model)?;
         if self.coding == Coding::Smaller {
             if drop_losers(&mut by_model, &planes, &sequence, &chunks) {
@@ -268,7 +271,7 @@ struct Planes {
 }
 
 impl Planes {
-    fn of(image: &Image, check: bool) -> Result<Planes> {
+    fn of(image: &Image, colour: bool, check: bool) -> Result<Planes> {
         let code = |samples: &[u8], channels| {
             let shape = Shape {
                 width: image.width,
@@ -282,7 +285,10 @@ impl Planes {
             }
         };
         Ok(Planes {
-            colour: code(&image.colour, image.channels())?,
+            colour: match colour {
+                true => code(&image.colour, image.channels())?,
+                false => Vec::new(),
+            },
             alpha: match &image.alpha {
                 Some(alpha) => code(alpha, 1)?,
                 None => Vec::new(),

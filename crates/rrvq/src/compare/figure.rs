@@ -5,6 +5,7 @@
 
 use super::header::header_bytes;
 use super::rivals::{Inside, Rival, colours};
+use super::{Contest, ours, without_alpha};
 use crate::codec::Image;
 use crate::error::{Error, Result};
 use crate::picture::{Picture, comfortable_scale, grid};
@@ -27,6 +28,16 @@ pub struct Ours {
     pub bytes: usize,
     pub coded: usize,
     pub colours: Vec<u8>,
+}
+
+/// The figure of the first images: its rows, and the picture they make.
+pub fn draw(contest: &mut Contest) -> Result<(Vec<Shown>, Picture)> {
+    let count = contest.images.len().min(COLUMNS);
+    let images: Vec<Image> = contest.images[..count].iter().map(without_alpha).collect();
+    let files = ours::shown(contest, &images)?;
+    let rows = rows(&images, &files, "rrvq, all layers, a file an image")?;
+    let picture = picture(&images, &rows)?;
+    Ok((rows, picture))
 }
 
 /// The rows of the figure for `images`, of which `ours` are the files.

@@ -109,6 +109,14 @@ impl Comparison {
         8.0 * row.size.bytes as f64 / samples as f64
     }
 
+    /// Notes what could not be had.
+    pub fn leave_out(&mut self, name: &str, why: Error) {
+        self.left_out.push(LeftOut {
+            name: name.into(),
+            why: why.to_string(),
+        });
+    }
+
     /// Without what is around the coded data.
     pub fn bare_bits_per_pixel(&self, row: &Row) -> Option<f64> {
         let header = row.size.header?;
@@ -182,10 +190,7 @@ impl Contest<'_> {
         // A model of grey pictures cannot show colours, though it can store them by prediction.
         match ours::lossy(self, &plain) {
             Ok(rows) => out.lossy = rows,
-            Err(error) => out.left_out.push(LeftOut {
-                name: "rrvq with loss".into(),
-                why: error.to_string(),
-            }),
+            Err(why) => out.leave_out("rrvq with loss", why),
         }
         let (rivals, missing) = rivals::lossy();
         out.left_out.extend(missing);

@@ -234,8 +234,7 @@ fn layers(workers: &Workers) -> usize {
 /// Single files of a few images with all layers, for the figure.
 pub fn shown(contest: &mut Contest, images: &[Image]) -> Result<Vec<Ours>> {
     let one = |image: &Image| {
-        let plain = super::without_alpha(image);
-        let point = point(contest, &[plain], &Options::default())?;
+        let point = point(contest, std::slice::from_ref(image), &Options::default())?;
         Ok(Ours {
             bytes: point.size.bytes,
             coded: point.size.bytes - point.size.header.unwrap_or(0),
