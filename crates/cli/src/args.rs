@@ -24,6 +24,8 @@ pub enum Command {
     Demo(Demo),
     /// Train a model
     Train(Train),
+    /// Train a PixelCNN prior over the codes of a finished VQ-VAE
+    Prior(Prior),
     /// Bits per dim of a trained model: total, reconstruction, KL of each layer
     Eval(Eval),
     /// Draw pictures from a trained model's prior
@@ -43,7 +45,7 @@ pub enum Command {
     Info(Info),
     /// The configurations built into the program
     Presets(Presets),
-    /// Look at data sets
+    /// Fetch data sets and look at them
     Data {
         #[command(subcommand)]
         what: Data,
@@ -90,6 +92,9 @@ pub struct Train {
     /// Steps in all
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,
+    /// Minutes of steps after which it evaluates, saves and ends; --resume goes on
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
     /// Go on with the run in the run folder, with its own settings; later --set and --steps apply on top
     #[arg(long)]
     pub resume: bool,
@@ -102,6 +107,36 @@ pub struct Train {
     /// Also write TensorBoard event files
     #[arg(long)]
     pub tensorboard: bool,
+}
+
+#[derive(Arguments)]
+#[command(
+    after_help = "The prior goes to the folder prior of the run. `rrvq eval` then reports the bits with it, and \
+`rrvq sample` draws codes from it, position by position.\n\nExample: rrvq prior runs/small-vq-cifar10 --set prior.layers=8"
+)]
+pub struct Prior {
+    /// Run folder of a model with one layer of nearest codes
+    pub run: PathBuf,
+    /// Folder of the data set, if not the one the run was trained on
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    #[command(flatten)]
+    pub compute: Compute,
+    /// Change a setting of the prior, e.g. prior.lr=1e-3; may be given again and again
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Steps in all
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// Go on with the run's prior, with its own settings; later --set and --steps apply on top
+    #[arg(long)]
+    pub resume: bool,
+    /// Replace the run's prior
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
+    /// Seed of everything random
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
 }
 
 #[derive(Arguments)]
@@ -147,6 +182,9 @@ pub struct Sample {
     /// 1 samples the model as it is, less is sharper, 0 takes every layer's mode
     #[arg(long, default_value_t = 1.0, value_name = "T")]
     pub temperature: f32,
+    /// Draw codes all alike, also where the run has a PixelCNN prior (`rrvq prior`)
+    #[arg(long)]
+    pub uniform: bool,
     #[command(flatten)]
     pub compute: Compute,
 }
@@ -261,11 +299,13 @@ pub struct Presets {
 pub enum Data {
     /// Which data set is in a folder, how many images it has and what they look like
     Info(DataInfo),
+    /// Fetch a data set from where it is handed out, and check that it is whole
+    Fetch(DataFetch),
 }
 
 #[derive(Arguments)]
 pub struct DataInfo {
-    /// Folder of the data set, or CIFAR-10's tar.gz
+    /// Folder of the data set, or its archive (CIFAR-10's tar.gz, CelebA's zip)
     pub dir: PathBuf,
     /// Draw the first 64 training images (PNG)
     #[arg(long, value_name = "FILE")]
@@ -273,9 +313,27 @@ pub struct DataInfo {
     /// Side to which images in files of their own are resized
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=4096))]
     pub size: u32,
+    /// Change a setting, e.g. data.crop=random; may be given again and again
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Arguments)]
+#[command(
+    after_help = "Runs the system's curl. What broke off is gone on with when the command is given again."
+)]
+pub struct DataFetch {
+    /// cifar10, svhn, svhn-extra, mnist or fashion-mnist; celeba says how to get it by hand
+    pub name: String,
+    /// Folder for the files [default: data/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Another place that has the same files; they are held to the same checksums
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<String>,
 }
 
 #[derive(Arguments)]
@@ -347,5 +405,13 @@ fn batch_size(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n @ 1..=65_536) => Ok(n),
         _ => Err("expected a number from 1 to 65536".into()),
+    }
+}
+
+/// A time that steps may take.
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(m) if (0.0..=1e6).contains(&m) => Ok(m),
+        _ => Err("expected a number of minutes, such as 5 or 0.5".into()),
     }
 }

@@ -136,12 +136,11 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     let mut input = progress.wrap_read(open()?);
     let mut reader = Reader::new(&mut input).map_err(named)?;
     let (mut done, mut lost) = (0usize, Vec::new());
-    let ended = loop {
+    let ended = 'file: loop {
         let segment = reader.segment(workers.as_mut(), &|_| {});
         let outcomes = match segment {
             Ok(Some(outcomes)) => outcomes,
             Ok(None) => break Ok(()),
-            Err(said) if workers.is_none() && args.model.is_none() => break Err(needs_model(said)),
             Err(said) => break Err(said),
         };
         for outcome in outcomes {
@@ -153,9 +152,9 @@ pub fn decompress(args: &Decompress) -> Result<()> {
                     false => format!("{}: {said}", outcome.name),
                 }),
             }
-        }
-        if !lost.is_empty() && !args.keep_going {
-            break Ok(());
+            if !lost.is_empty() && !args.keep_going {
+                break 'file Ok(());
+            }
         }
     };
     progress.finish_and_clear();
@@ -180,10 +179,6 @@ pub fn decompress(args: &Decompress) -> Result<()> {
             )))
         }
     }
-}
-
-fn needs_model(said: Error) -> Error {
-    Error::new(format!("{said}; give its run folder with --model RUN"))
 }
 
 fn save(args: &Decompress, image: &Image) -> Result<()> {

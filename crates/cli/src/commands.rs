@@ -2,6 +2,7 @@
 
 use crate::args;
 use crate::device::{Compute, Format};
+use crate::prior;
 use crate::terminal::{Follow, bar, grouped, line, table, watch_for_interrupts};
 use rrvq::config::{self, Config};
 use rrvq::data::{self, Split};
@@ -76,6 +77,7 @@ pub fn train(args: &args::Train) -> Result<()> {
         existing,
         tensorboard: args.tensorboard,
         device,
+        seconds: args.minutes.map(|minutes| minutes * 60.0),
     };
     let mut follow = Follow::new(&name_of(&out));
     let finished = rrvq::train::train(&job, &mut follow)?;
@@ -97,7 +99,7 @@ pub fn train(args: &args::Train) -> Result<()> {
 }
 
 /// A path as it would be typed in a shell.
-fn as_typed(path: &Path) -> String {
+pub fn as_typed(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@".contains(c);
     match text.chars().all(plain) {
@@ -141,6 +143,19 @@ fn name_of(path: &Path) -> String {
     )
 }
 
+/// Opens the data set, with a bar while it is decoded.
+fn open_data(config: &Config) -> Result<Box<dyn data::Dataset>> {
+    let mut shown = None;
+    let data = data::open_followed(config, &mut |done, total| {
+        let bar = shown.get_or_insert_with(|| bar("decoding images", total));
+        bar.set_position(done as u64);
+    });
+    if let Some(bar) = shown {
+        bar.finish_and_clear();
+    }
+    data
+}
+
 pub fn eval(args: &args::Eval) -> Result<()> {
     let device = device(&args.compute)?;
     let split: Split = args.split.parse()?;
@@ -149,7 +164,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
     if let Some(dir) = &args.data {
         config.data.dir = Some(dir.clone());
     }
-    let data = data::open_for(&config)?;
+    let data = open_data(&config)?;
     let extent = Extent {
         split,
         images: args.images,
@@ -184,11 +199,26 @@ pub fn eval(args: &args::Eval) -> Result<()> {
             k as usize,
         )?),
     };
+    let with_prior = match rrvq::prior::load(&run)? {
+        None => None,
+        Some(mut found) => match found.check(&store) {
+            Err(stale) => Some((stale.to_string(), json!({ "stale": true }))),
+            Ok(()) => {
+                let progress = bar("codes", record.images);
+                let mut watch = |n| progress.set_position(n as u64);
+                let pair = (&model, &mut store);
+                let kl = found.evaluate(&device, pair, data.as_ref(), extent, batch, &mut watch)?;
+                progress.finish_and_clear();
+                Some(prior::judged(&record, &found, kl))
+            }
+        },
+    };
     if args.json {
         let mut out = serde_json::to_value(&record)
             .map_err(|e| Error::new(format!("cannot write JSON: {e}")))?;
         out["samples"] = json!(args.samples);
         out["importance_bound"] = json!(bound);
+        out["prior"] = with_prior.map_or(serde_json::Value::Null, |(_, value)| value);
         line(out.to_string());
         return Ok(());
     }
@@ -201,6 +231,9 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         record.step,
         record.seconds
     ));
+    if let Some((text, _)) = with_prior {
+        line(text);
+    }
     if let Some(bound) = bound {
         line(format!(
             "importance bound with {} samples: {bound:.4} bits/dim",
@@ -247,17 +280,43 @@ pub fn sample(args: &args::Sample) -> Result<()> {
             args.temperature
         )));
     }
-    let (config, model, mut store, _) = load_model(&Run::open(&args.run)?)?;
-    let drawn = pictures::samples(
-        &device,
-        &model,
-        &mut store,
-        args.count as usize,
-        args.seed,
-        args.temperature,
-    )?;
+    let run = Run::open(&args.run)?;
+    let (config, model, mut store, _) = load_model(&run)?;
+    let (count, seed, temperature) = (args.count as usize, args.seed, args.temperature);
+    let found = match args.uniform {
+        true => None,
+        false => rrvq::prior::load(&run)?,
+    };
+    let (drawn, of) = match found {
+        Some(mut found) => {
+            found.check(&store)?;
+            let progress = bar("rows of codes", found.rows(count));
+            let mut watch = |n| progress.set_position(n as u64);
+            let pair = (&model, &mut store);
+            let drawn = found.samples(&device, pair, count, seed, temperature, &mut watch)?;
+            progress.finish_and_clear();
+            (drawn, " of the PixelCNN prior")
+        }
+        None => {
+            let store = &mut store;
+            let drawn = pictures::samples(&device, &model, store, count, seed, temperature)?;
+            (drawn, "")
+        }
+    };
     save_sheet(&args.out, &drawn, columns(drawn.len()), config.model.size)?;
-    line(format!("{} samples: {}", drawn.len(), args.out.display()));
+    line(format!(
+        "{} samples{of}: {}",
+        drawn.len(),
+        args.out.display()
+    ));
+    if config.data.name == "swatches" {
+        let whole = drawn.iter().filter(|p| demonstration::is_uniform(p));
+        line(format!(
+            "{} of {} have one colour",
+            whole.count(),
+            drawn.len()
+        ));
+    }
     Ok(())
 }
 
@@ -281,7 +340,7 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
     let (config, model, mut store, _) = load_model(&Run::open(&args.run)?)?;
     let (size, channels) = (config.model.size, config.model.image_channels);
     let originals: Vec<Picture> = if args.images.is_empty() {
-        let data = data::open_for(&config)?;
+        let data = open_data(&config)?;
         let mut bytes = vec![0; model.image_len()];
         let count = (args.count as usize).min(data.len(Split::Test));
         let one = |i| {
@@ -320,14 +379,16 @@ pub fn info(args: &args::Info) -> Result<()> {
     let records = read(run.log())?;
     let last = records.iter().rev().find_map(|r| match r {
         Record::Eval(eval) => Some(eval),
-        Record::Train(_) => None,
+        Record::Train(_) | Record::Diverged(_) => None,
     });
     let m = &config.model;
+    let with_prior = prior::described(&run)?;
     if args.json {
         let out = json!({
             "run": args.run, "data": config.data.name, "layers": m.layers(), "sides": m.sides(),
             "channels": m.channels, "embed": m.embed, "parameters": model.layout.count(),
             "step": step, "steps": config.train.steps, "last_evaluation": last,
+            "prior": with_prior.map(|(_, value)| value),
         });
         line(out.to_string());
         return Ok(());
@@ -345,14 +406,13 @@ pub fn info(args: &args::Info) -> Result<()> {
         m.embed,
         grouped(model.layout.count())
     ));
-    let codes: Vec<usize> = (0..m.layers()).map(|l| m.codes.at(l)).collect();
-    let bits: f64 = m
-        .sides()
-        .iter()
-        .zip(&codes)
-        .map(|(s, &k)| (s * s) as f64 * (k as f64).log2())
-        .sum();
-    line(format!("an image is {bits:.0} bits of code indices"));
+    match m.latent_bits() {
+        Some(bits) => line(format!("an image is at most {bits:.0} bits of latents")),
+        None => line("latents are Gaussians: their bits are what the KL says"),
+    }
+    if let Some(Record::Diverged(end)) = records.last() {
+        line(format!("it stopped: {}", end.said));
+    }
     match last {
         Some(eval) => {
             line(format!(
@@ -362,6 +422,9 @@ pub fn info(args: &args::Info) -> Result<()> {
             layer_table(&config, eval);
         }
         None => line("not evaluated yet"),
+    }
+    if let Some((text, _)) = with_prior {
+        line(text);
     }
     Ok(())
 }
@@ -376,10 +439,17 @@ pub fn presets(args: &args::Presets) -> Result<()> {
     match &args.name {
         Some(name) => line(Config::preset(name)?.to_toml()?.trim_end()),
         None => {
-            let all = config::presets();
-            let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-            all.iter()
-                .for_each(|(name, what)| line(format!("{name:width$}  {what}")));
+            let names = config::presets().into_iter().map(|(name, _)| name.len());
+            let width = names.max().unwrap_or(0);
+            for (i, (title, presets)) in config::preset_groups().into_iter().enumerate() {
+                line(format!("{}{title}", if i > 0 { "\n" } else { "" }));
+                presets
+                    .iter()
+                    .for_each(|(name, what)| line(format!("  {name:width$}  {what}")));
+            }
+            line(
+                "\n`rrvq presets NAME` prints all settings of one; a file of yours may begin with: base = \"NAME\"",
+            );
         }
     }
     Ok(())

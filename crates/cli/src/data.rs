@@ -1,26 +1,42 @@
-//! `rrvq data`: what is in a folder, before anything is trained on it.
+//! `rrvq data`: what is in a folder, before anything is trained on it, and how it gets there.
 
-use crate::args::DataInfo;
-use crate::commands::{columns, save_sheet};
-use crate::terminal::{grouped, line, table};
+use crate::args::{DataFetch, DataInfo};
+use crate::commands::{as_typed, columns, save_sheet};
+use crate::terminal::{bytes_bar, grouped, line, table};
 use rrvq::Result;
+use rrvq::config::Config;
+use rrvq::data::fetch::{Outcome, fetch as bring};
+use rrvq::data::originals::{Verdict, files_of, verdicts};
 use rrvq::data::survey;
 use serde_json::json;
+use std::path::Path;
 
 /// Images on a contact sheet.
 const SHOWN: usize = 64;
 
 pub fn info(args: &DataInfo) -> Result<()> {
+    let mut config = Config::default();
+    for assignment in &args.set {
+        config.set(assignment)?;
+    }
+    config.validate()?;
     let shown = if args.sheet.is_some() { SHOWN } else { 0 };
-    let found = survey(&args.dir, args.size as usize, shown)?;
+    let found = survey(&args.dir, &config.data, args.size as usize, shown)?;
     let [height, width, channels] = found.shape;
     if let Some(sheet) = &args.sheet {
         save_sheet(sheet, &found.shown, columns(found.shown.len()), height)?;
     }
+    let sums = verdicts(&args.dir)?;
     if args.json {
+        let sum = |sum: &Verdict| {
+            json!({
+                "file": sum.file, "md5": sum.md5, "original": sum.original, "expected": sum.expected,
+            })
+        };
+        let files: Vec<_> = sums.iter().map(sum).collect();
         let out = json!({
             "dir": args.dir, "name": found.name, "train": found.train, "test": found.test, "shape": found.shape,
-            "sheet": args.sheet,
+            "sheet": args.sheet, "files": files,
         });
         line(out.to_string());
         return Ok(());
@@ -35,6 +51,9 @@ pub fn info(args: &DataInfo) -> Result<()> {
         &[("train", found.train), ("test", found.test)]
             .map(|(split, count)| vec![split.into(), grouped(count)]),
     );
+    for sum in &sums {
+        line(format!("{}: {}", sum.file, said(sum)));
+    }
     if let Some(sheet) = &args.sheet {
         line(format!(
             "the first {} training images: {}",
@@ -42,5 +61,45 @@ pub fn info(args: &DataInfo) -> Result<()> {
             sheet.display()
         ));
     }
+    Ok(())
+}
+
+fn said(sum: &Verdict) -> String {
+    match sum.original {
+        Some(set) => format!("{set}'s original, by its checksum"),
+        None => format!(
+            "not the original of {} (MD5 {}); results do not compare with published ones",
+            sum.expected.join(" or of "),
+            sum.md5
+        ),
+    }
+}
+
+pub fn fetch(args: &DataFetch) -> Result<()> {
+    let files = files_of(&args.name, args.from.as_deref())?;
+    // The extra images lie beside the others.
+    let folder = args.name.trim_end_matches("-extra");
+    let out = args.out.clone().unwrap_or(Path::new("data").join(folder));
+    for file in &files {
+        let bar = bytes_bar(file.name, file.bytes);
+        let outcome = bring(file, &out, &mut |bytes, _| bar.set_position(bytes));
+        bar.finish_and_clear();
+        let how = match outcome? {
+            Outcome::There => "was there".to_string(),
+            Outcome::Fetched { resumed_at: 0 } => "fetched".to_string(),
+            Outcome::Fetched { resumed_at } => {
+                format!(
+                    "fetched, going on from byte {}",
+                    grouped(resumed_at as usize)
+                )
+            }
+        };
+        line(format!(
+            "{}: {how}; {} bytes, checksum right",
+            file.name,
+            grouped(file.bytes as usize)
+        ));
+    }
+    line(format!("look at it: rrvq data info {}", as_typed(&out)));
     Ok(())
 }

@@ -8,6 +8,7 @@ mod compare;
 mod data;
 mod device;
 mod doctor;
+mod prior;
 mod terminal;
 
 use args::{Args, Command};
@@ -20,6 +21,7 @@ fn main() {
     let outcome = set_threads(args.threads.into()).and_then(|()| match &args.command {
         Command::Demo(demo) => commands::demo(demo),
         Command::Train(train) => commands::train(train),
+        Command::Prior(args) => prior::prior(args),
         Command::Eval(eval) => commands::eval(eval),
         Command::Sample(sample) => commands::sample(sample),
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
@@ -30,9 +32,10 @@ fn main() {
         } => compare::eval(eval),
         Command::Info(info) => commands::info(info),
         Command::Presets(presets) => commands::presets(presets),
-        Command::Data {
-            what: args::Data::Info(info),
-        } => data::info(info),
+        Command::Data { what } => match what {
+            args::Data::Info(info) => data::info(info),
+            args::Data::Fetch(fetch) => data::fetch(fetch),
+        },
         Command::Bench { what } => bench::bench(what, begun),
         Command::Doctor(args) => doctor::doctor(args),
     });

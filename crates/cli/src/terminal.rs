@@ -72,6 +72,13 @@ impl Follow {
 }
 
 impl Watch for Follow {
+    fn decoded(&mut self, images: usize, total: usize) {
+        if self.bar.is_hidden() {
+            self.bar = bar("decoding images", total);
+        }
+        self.bar.set_position(images as u64);
+    }
+
     fn started(&mut self, start: &Started) {
         let label = &self.label;
         let from = if start.from > 0 {
@@ -85,6 +92,7 @@ impl Watch for Follow {
             start.arena_bytes as f64 / (1 << 20) as f64,
             start.seconds
         ));
+        self.bar.finish_and_clear();
         // indicatif hides the bar by itself when standard error is not a terminal.
         self.bar = ProgressBar::new(start.steps as u64).with_position(start.from as u64);
         self.bar.reset_eta();
@@ -177,6 +185,17 @@ pub fn table(headers: &[&str], rows: &[Vec<String>]) {
 pub fn bar(label: &str, len: usize) -> ProgressBar {
     let bar = ProgressBar::new(len as u64);
     if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len}  {eta} left") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(label.to_string());
+    bar
+}
+
+/// A bar for bytes that come in.
+pub fn bytes_bar(label: &str, len: u64) -> ProgressBar {
+    let bar = ProgressBar::new(len);
+    let template = "{prefix} {bar:32} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
     bar.set_prefix(label.to_string());

@@ -111,3 +111,176 @@ fn what_is_not_recognised_or_unreadable_is_refused() {
     look("photos").refused(&[".jpg as an image", "expected a PNG"]);
     assert!(!scratch.path("sheet.png").exists());
 }
+
+#[test]
+fn crops_are_settings_and_mistakes_in_them_are_refused() {
+    let scratch = Scratch::new();
+    photos(&scratch);
+    let plain = info(&scratch, &["photos"]);
+    let random = [
+        "photos",
+        "--set",
+        "data.crop=random",
+        "--set",
+        "data.crops=3",
+    ];
+    let several = info(&scratch, &random);
+    for split in ["train", "test"] {
+        let count = |found: &serde_json::Value| found[split].as_u64().unwrap();
+        assert_eq!(count(&several), 3 * count(&plain), "{split}");
+    }
+    let look = |dir: &str, set: &str| {
+        scratch.run(&["data", "info", dir, "--sheet", "s.png", "--set", set])
+    };
+    look("photos", "data.crop=[0,0,4,4]").done();
+    look("photos", "data.crop=[0,0,4,3]").refused(&["data.crop", "a square"]);
+    look("photos", "data.crop=[2,0,8,6]").refused(&["6×4 pixels", "(2, 0) to (8, 6)"]);
+    look("photos", "data.crop=middle").refused(&["data.crop", "\"random\""]);
+    look("photos", "data.crops=3").refused(&["data.crops", "data.crop = \"random\""]);
+    digits(&scratch);
+    look("digits", "data.crop=centre").refused(&["data.crop", "idx"]);
+}
+
+#[test]
+fn parquet_files_are_recognised_and_trained_on() {
+    let scratch = Scratch::new();
+    std::fs::create_dir_all(scratch.path("hub/data")).unwrap();
+    let sample = include_bytes!("../../rrvq/src/data/parquet/samples/hub.parquet");
+    for split in ["train", "test"] {
+        scratch.write(&format!("hub/data/{split}-00000-of-00001.parquet"), sample);
+    }
+    let found = info(&scratch, &["hub", "--size", "8", "--sheet", "sheet.png"]);
+    assert_eq!(
+        (&found["name"], &found["train"], &found["test"]),
+        (&"parquet".into(), &7.into(), &7.into())
+    );
+    let sheet = image::open(scratch.path("sheet.png")).unwrap().to_rgb8();
+    assert_eq!(sheet.get_pixel(3, 3).0, [0, 100, 200]);
+    let train = [
+        "train",
+        "--preset",
+        "tiny-swatches",
+        "--steps",
+        "2",
+        "--data",
+        "hub",
+        "--out",
+        "run",
+    ];
+    let all = [&train[..], &["--set", "data.name=parquet"]].concat();
+    scratch.run(&all).done();
+    let cut = &sample[..sample.len() - 20];
+    scratch.write("hub/data/test-00000-of-00001.parquet", cut);
+    let said = scratch.run(&["data", "info", "hub"]);
+    said.refused(&[
+        "test-00000-of-00001.parquet",
+        &format!("byte {}", cut.len()),
+    ]);
+}
+
+#[test]
+fn a_large_set_is_decoded_once_and_a_damaged_copy_is_not_trusted() {
+    let scratch = Scratch::new();
+    photos(&scratch);
+    let train = |out: &str, cache: &str| {
+        let mut args = vec![
+            "train",
+            "--preset",
+            "tiny-swatches",
+            "--steps",
+            "2",
+            "--data",
+            "photos",
+        ];
+        // Enough crops to be worth keeping.
+        for set in [
+            "data.name=folder",
+            "data.crop=random",
+            "data.crops=200",
+            "model.size=32",
+        ] {
+            args.extend(["--set", set]);
+        }
+        args.extend(["--out", out]);
+        let run = scratch.command(&args).env("RRVQ_CACHE", cache).output();
+        common::Said::from(run.unwrap()).done();
+        scratch.read(&format!("{out}/model.safetensors"))
+    };
+    let kept = || {
+        let entries = std::fs::read_dir(scratch.path("cache/images")).unwrap();
+        let files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        files[0].clone()
+    };
+    let without = train("without", "");
+    assert!(train("first", "cache") == without);
+    let (file, whole) = (kept(), std::fs::read(kept()).unwrap());
+    assert!(whole.len() > 30 * 200 * 32 * 32 * 3);
+    let written = || std::fs::metadata(kept()).unwrap().modified().unwrap();
+    let before = written();
+    assert!(train("second", "cache") == without);
+    assert_eq!(written(), before, "it was only read");
+    let mut wrong = whole.clone();
+    wrong[5_000_000] ^= 1;
+    for damaged in [&wrong[..], &whole[..1_000_000], b""] {
+        std::fs::write(&file, damaged).unwrap();
+        assert!(train(&format!("after-{}", damaged.len()), "cache") == without);
+        assert!(std::fs::read(&file).unwrap() == whole, "it was made anew");
+    }
+}
+
+#[test]
+fn originals_are_told_from_what_only_looks_like_them() {
+    let scratch = Scratch::new();
+    digits(&scratch);
+    let found = info(&scratch, &["digits"]);
+    let files = found["files"].as_array().unwrap();
+    assert_eq!(files.len(), 2);
+    for file in files {
+        assert!(file["original"].is_null(), "{file}");
+        assert_eq!(
+            file["expected"],
+            serde_json::json!(["MNIST", "Fashion-MNIST"])
+        );
+        assert_eq!(file["md5"].as_str().unwrap().len(), 32);
+    }
+    let said = scratch.run(&["data", "info", "digits"]).done();
+    assert!(
+        said.contains("train-images-idx3-ubyte: not the original of MNIST or of Fashion-MNIST"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_cannot_be_fetched_is_said_and_nothing_is_left() {
+    let scratch = Scratch::new();
+    let fetch = |args: &[&str]| scratch.run(&[&["data", "fetch"], args].concat());
+    fetch(&["cats"]).refused(&["\"cats\"", "cifar10, svhn", "celeba"]);
+    fetch(&["celeba"]).refused(&["img_align_celeba.zip", "https://", "--data"]);
+    let mut alone = scratch.command(&["data", "fetch", "mnist", "--out", "digits"]);
+    let said = common::Said::from(alone.env("PATH", "nowhere").output().unwrap());
+    said.refused(&["curl is not there", "train-images-idx3-ubyte.gz", "digits"]);
+    let nobody = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    // Without curl the sentence is another, and still one.
+    fetch(&["mnist", "--from", &nobody]).refused(&["train-images-idx3-ubyte.gz"]);
+    assert!(
+        !scratch
+            .path("data/mnist/train-images-idx3-ubyte.gz")
+            .exists()
+    );
+    std::fs::create_dir_all(scratch.path("mine")).unwrap();
+    scratch.write("mine/cifar-10-binary.tar.gz", "something else");
+    let said = fetch(&["cifar10", "--out", "mine", "--from", &nobody]);
+    said.refused(&[
+        "mine/cifar-10-binary.tar.gz",
+        "is not the original",
+        "--out",
+    ]);
+    assert_eq!(
+        scratch.read("mine/cifar-10-binary.tar.gz"),
+        b"something else"
+    );
+}

@@ -34,7 +34,8 @@ fn an_unknown_key_names_the_nearest_one() {
     ]);
     with_settings(&["train.bach=8"]).refused(&["train.bach", "did you mean train.batch?"]);
     with_settings(&["chanels=8"]).refused(&["did you mean model.channels?"]);
-    with_settings(&["nowhere.zzzzzz=8"]).refused(&["the sections are model, data and train"]);
+    with_settings(&["nowhere.zzzzzz=8"])
+        .refused(&["the sections are model, data, train and prior"]);
     with_file("[model]\nsize = 8\nchanels = 8\n").refused(&[
         "my.toml, line 3",
         "there is no key model.chanels",
@@ -101,7 +102,7 @@ fn a_configuration_that_cannot_be_read_is_named() {
         .refused(&["no preset \"tiny-swatch\"", "did you mean tiny-swatches?"]);
     scratch
         .run(&["presets", "zzzz"])
-        .refused(&["no preset \"zzzz\"", "tiny-swatches"]);
+        .refused(&["no preset \"zzzz\"", "`rrvq presets` lists"]);
 }
 
 #[test]

@@ -101,6 +101,26 @@ fn a_run_killed_before_its_first_checkpoint_starts_again() {
     assert_same(&scratch, "whole", "killed");
 }
 
+#[test]
+fn a_run_whose_minutes_are_over_evaluates_saves_and_can_go_on() {
+    let scratch = Scratch::new();
+    scratch.run(&train("whole", &[])).done();
+    let said = scratch.run(&train("short", &["--minutes", "0"])).done();
+    assert!(said.contains("stopped and saved at step 1 of 40"), "{said}");
+    assert_eq!(scratch.logged("short", "eval"), [1]);
+    scratch.checkpoint("short");
+    scratch.run(&["train", "--resume", "--out", "short"]).done();
+    assert_eq!(scratch.logged("short", "eval"), [1, 40]);
+    let models = ["whole", "short"].map(|run| scratch.checkpoint(run)[0].clone());
+    assert!(models[0] == models[1], "the models differ");
+    let said = scratch.run(&train("wrong", &["--minutes", "soon"]));
+    assert_eq!(said.code, Some(2));
+    assert!(
+        said.err.contains("expected a number of minutes"),
+        "{said:?}"
+    );
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_saves_and_says_how_to_go_on() {
@@ -221,6 +241,40 @@ fn numbers_that_are_not_finite_end_the_run_and_keep_the_checkpoint() {
         .run(&[&resume[..], &["train.lr=1e-3"]].concat())
         .done();
     scratch.run(&["eval", "run"]).done();
+}
+
+#[test]
+fn an_unstable_ablation_ends_in_words_in_the_log_too() {
+    let scratch = Scratch::new();
+    let train = ["train", "--preset", "tiny-swatches", "--out", "run"];
+    let ablation = ["--set", "model.prior=direct", "--set", "train.save_every=5"];
+    let first = [&train[..], &ablation, &["--steps", "5"]].concat();
+    scratch.run(&first).done();
+    let before = scratch.checkpoint("run");
+    let resume = ["train", "--resume", "--out", "run", "--steps", "40"];
+    let said = scratch.run(&[&resume[..], &["--set", "train.lr=1e25"]].concat());
+    said.refused(&[
+        "left the finite numbers at step",
+        "checkpoint of step 5 in run/state.safetensors",
+        "a direct prior with learnt variances is known to be unstable",
+    ]);
+    assert!(scratch.checkpoint("run") == before);
+    let log = String::from_utf8(scratch.read("run/log.jsonl")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(last["kind"], "diverged");
+    assert!(said.err.contains(last["said"].as_str().unwrap()), "{last}");
+    assert!(said.err.contains(last["place"].as_str().unwrap()), "{last}");
+    assert!(!log.contains("null"), "no record without numbers: {log}");
+    assert!(
+        scratch
+            .run(&["info", "run"])
+            .done()
+            .contains("it stopped: training left")
+    );
+    scratch
+        .run(&[&resume[..], &["--set", "train.lr=1e-3"]].concat())
+        .done();
+    assert!(scratch.logged("run", "diverged").is_empty());
 }
 
 #[test]

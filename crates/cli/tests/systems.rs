@@ -4,7 +4,7 @@ mod common;
 use common::{Scratch, png_size};
 
 /// Name and the settings that make the tiny preset that system.
-const SYSTEMS: [(&str, &[&str]); 8] = [
+const SYSTEMS: [(&str, &[&str]); 15] = [
     (
         "rvq",
         &["model.sigma=one", "model.top=uniform", "model.maps=[4]"],
@@ -21,6 +21,15 @@ const SYSTEMS: [(&str, &[&str]); 8] = [
             "model.top=uniform",
         ],
     ),
+    (
+        "vq, averages",
+        &[
+            "model.latent=nearest",
+            "model.codebook=ema",
+            "model.maps=[4]",
+            "model.top=uniform",
+        ],
+    ),
     ("spatial", &["model.latent=gaussian"]),
     (
         "spatial, one layer",
@@ -30,6 +39,36 @@ const SYSTEMS: [(&str, &[&str]); 8] = [
             "model.top=uniform",
         ],
     ),
+    (
+        "foust",
+        &["model.latent=bernoulli", "model.maps=[4, 4, 2, 1]"],
+    ),
+    (
+        "foust, one layer",
+        &[
+            "model.latent=bernoulli",
+            "model.maps=[4]",
+            "model.bit_noise=0.5",
+        ],
+    ),
+    (
+        "vimco",
+        &[
+            "train.estimator=vimco",
+            "train.particles=3",
+            "model.maps=[4]",
+            "model.top=uniform",
+        ],
+    ),
+    (
+        "vimco, bits",
+        &["train.estimator=vimco", "model.latent=bernoulli"],
+    ),
+    (
+        "mlp",
+        &["model.backbone=mlp", "model.maps=[2]", "model.top=uniform"],
+    ),
+    ("mlp, two layers", &["model.backbone=mlp"]),
 ];
 
 #[test]

@@ -77,6 +77,7 @@ pub fn run(out: &Path, follow: &mut dyn FnMut(&str) -> Box<dyn Watch>) -> Result
             existing: Existing::Overwrite,
             tensorboard: false,
             device: device.clone(),
+            seconds: None,
         };
         let mut watch = follow(folder);
         let finished = train(&job, watch.as_mut())?;
@@ -180,7 +181,7 @@ fn first_test_images(data: &dyn data::Dataset, count: usize) -> Result<Vec<Pictu
 fn curve(name: &str, records: &[Record]) -> Series {
     let point = |record: &Record| match record {
         Record::Eval(eval) => Some((eval.step as f64, eval.bits_per_dim)),
-        Record::Train(_) => None,
+        Record::Train(_) | Record::Diverged(_) => None,
     };
     Series::new(name, records.iter().filter_map(point).collect())
 }

@@ -127,7 +127,7 @@ impl Sum {
             log_likelihood: 0.0,
             kl: vec![0.0; config.layers()],
             tally: match config.latent {
-                LatentKind::Gaussian => Vec::new(),
+                LatentKind::Gaussian | LatentKind::Bernoulli => Vec::new(),
                 LatentKind::Code | LatentKind::Nearest => (0..config.layers()).map(tally).collect(),
             },
         }

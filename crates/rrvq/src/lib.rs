@@ -12,6 +12,7 @@ pub mod latent;
 pub mod likelihood;
 pub mod model;
 pub mod picture;
+pub mod prior;
 pub mod programs;
 pub mod report;
 pub mod run;

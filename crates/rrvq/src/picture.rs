@@ -7,7 +7,7 @@ use crate::run::write_atomic;
 use image::imageops::FilterType;
 use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageReader};
 use std::fmt;
-use std::io::BufReader;
+use std::io::Cursor;
 use std::path::Path;
 
 /// An image of 8-bit samples, rows first, channels last; 1 channel is grey, 3 are red, green and blue.
@@ -28,6 +28,8 @@ pub enum Part {
     Centre,
     /// The one of this side, so far from the left and from above.
     At { left: u32, above: u32, side: u32 },
+    /// One of this side, or the largest there is, so far across and down the room there is, in parts of 2³².
+    Somewhere { side: u32, across: u32, down: u32 },
 }
 
 impl Part {
@@ -41,6 +43,14 @@ impl Part {
             Part::At { left, above, side } => {
                 (left + side <= width && above + side <= height).then_some((left, above, side))
             }
+            Part::Somewhere { side, across, down } => {
+                let side = side.min(width).min(height);
+                let place = |share: u32, room: u32| {
+                    ((u64::from(share) * (u64::from(room) + 1)) >> 32) as u32
+                };
+                let (left, above) = (place(across, width - side), place(down, height - side));
+                Some((left, above, side))
+            }
         }
     }
 }
@@ -49,6 +59,7 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Part::Centre => f.write_str("the central square"),
+            Part::Somewhere { side, .. } => write!(f, "a square of {side} pixels"),
             Part::At { left, above, side } => write!(
                 f,
                 "the square from ({left}, {above}) to ({}, {})",
@@ -101,39 +112,44 @@ impl Picture {
 
     /// The image in a PNG, JPEG or WebP file, cropped to its central square and resized to side `size`.
     pub fn load(path: impl AsRef<Path>, size: usize, channels: usize) -> Result<Picture> {
-        Picture::load_part(path, Part::Centre, size, channels)
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|error| Error::io("open", path, error))?;
+        let mut all = Picture::cut(&bytes, &path.display(), &[Part::Centre], size, channels)?;
+        all.pop()
+            .ok_or_else(|| Error::new("one part makes one picture"))
     }
 
-    /// The same with another square of the image.
-    pub fn load_part(
-        path: impl AsRef<Path>,
-        part: Part,
+    /// Parts of an encoded image, each resized to side `size`; `name` is what to call the image in a message.
+    pub fn cut(
+        bytes: &[u8],
+        name: &dyn fmt::Display,
+        parts: &[Part],
         size: usize,
         channels: usize,
-    ) -> Result<Picture> {
-        let path = path.as_ref();
-        let file = std::fs::File::open(path).map_err(|error| Error::io("open", path, error))?;
-        let image = decode(BufReader::new(file)).map_err(|error| {
-            let path = path.display();
+    ) -> Result<Vec<Picture>> {
+        let image = decode(bytes).map_err(|problem| {
             Error::new(format!(
-                "cannot read {path} as an image: {error}; expected a PNG, JPEG or WebP file"
+                "cannot read {name} as an image: {problem}; expected a PNG, JPEG or WebP file"
             ))
         })?;
-        let (left, above, square) = part.of(image.width(), image.height()).ok_or_else(|| {
-            let (path, width, height) = (path.display(), image.width(), image.height());
-            Error::new(format!(
-                "{path} has {width}×{height} pixels, too few to cut {part} out of it"
-            ))
-        })?;
-        let mut image = on_white(image.crop_imm(left, above, square, square));
-        if square as usize != size {
-            image = image.resize_exact(size as u32, size as u32, FilterType::Lanczos3);
-        }
-        let pixels = match channels {
-            1 => image.to_luma8().into_raw(),
-            _ => image.to_rgb8().into_raw(),
+        let picture = |part: &Part| {
+            let (width, height) = (image.width(), image.height());
+            let (left, above, square) = part.of(width, height).ok_or_else(|| {
+                Error::new(format!(
+                    "{name} has {width}×{height} pixels, too few to cut {part} out of it"
+                ))
+            })?;
+            let mut image = on_white(image.crop_imm(left, above, square, square));
+            if square as usize != size {
+                image = image.resize_exact(size as u32, size as u32, FilterType::Lanczos3);
+            }
+            let pixels = match channels {
+                1 => image.to_luma8().into_raw(),
+                _ => image.to_rgb8().into_raw(),
+            };
+            Picture::new([size, size, channels], pixels)
         };
-        Picture::new([size, size, channels], pixels)
+        parts.iter().map(picture).collect()
     }
 
     /// The picture as the bytes of a PNG file.
@@ -162,15 +178,40 @@ impl Picture {
     }
 }
 
-fn decode(file: BufReader<std::fs::File>) -> image::ImageResult<DynamicImage> {
-    let mut decoder = ImageReader::new(file)
-        .with_guessed_format()?
-        .into_decoder()?;
-    // Cameras store photographs lying down and say so beside the pixels.
-    let orientation = decoder.orientation()?;
-    let mut image = DynamicImage::from_decoder(decoder)?;
-    image.apply_orientation(orientation);
-    Ok(image)
+fn decode(bytes: &[u8]) -> std::result::Result<DynamicImage, String> {
+    check_whole(bytes)?;
+    let read = || -> image::ImageResult<DynamicImage> {
+        let mut decoder = ImageReader::new(Cursor::new(bytes))
+            .with_guessed_format()?
+            .into_decoder()?;
+        // Cameras store photographs lying down and say so beside the pixels.
+        let orientation = decoder.orientation()?;
+        let mut image = DynamicImage::from_decoder(decoder)?;
+        image.apply_orientation(orientation);
+        Ok(image)
+    };
+    read().map_err(|error| format!("{error} (it has {} bytes)", bytes.len()))
+}
+
+/// Refuses what was cut short: decoders fill the missing part with grey, and nobody would ever know.
+fn check_whole(bytes: &[u8]) -> std::result::Result<(), String> {
+    let len = bytes.len();
+    let ends = |marker: &[u8]| bytes.windows(marker.len()).rev().any(|end| end == marker);
+    let kind = match bytes {
+        [0xff, 0xd8, ..] if !ends(&[0xff, 0xd9]) => "JPEG",
+        [0x89, b'P', b'N', b'G', ..] if !ends(b"IEND") => "PNG",
+        [b'R', b'I', b'F', b'F', a, b, c, d, ..] => {
+            let whole = 8 + u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+            return match len < whole {
+                true => Err(format!("it ends at byte {len} of {whole}")),
+                false => Ok(()),
+            };
+        }
+        _ => return Ok(()),
+    };
+    Err(format!(
+        "it ends at byte {len} without the mark that ends a {kind}"
+    ))
 }
 
 /// Transparent parts become white, as on paper.
@@ -350,5 +391,41 @@ mod tests {
                 .to_string()
                 .contains("no such file")
         );
+    }
+
+    #[test]
+    fn parts_at_random_stay_inside() {
+        let far = |across, down| Part::Somewhere {
+            side: 4,
+            across,
+            down,
+        };
+        assert_eq!(far(0, 0).of(10, 6), Some((0, 0, 4)));
+        assert_eq!(far(u32::MAX, u32::MAX).of(10, 6), Some((6, 2, 4)));
+        assert_eq!(far(1 << 31, 7).of(3, 9), Some((0, 0, 3)));
+    }
+
+    #[test]
+    fn an_image_that_was_cut_short_is_refused_with_its_byte() {
+        let pixels: Vec<u8> = (0..32 * 32 * 3).map(|i| (i * i / 7) as u8).collect();
+        let image = image::RgbImage::from_raw(32, 32, pixels).unwrap();
+        for format in [
+            image::ImageFormat::Jpeg,
+            image::ImageFormat::Png,
+            image::ImageFormat::WebP,
+        ] {
+            let mut file = Cursor::new(Vec::new());
+            image.write_to(&mut file, format).unwrap();
+            let whole = file.into_inner();
+            let cut = |bytes: &[u8]| Picture::cut(bytes, &"it", &[Part::Centre], 8, 3);
+            assert_eq!(cut(&whole).unwrap().len(), 1);
+            for len in [whole.len() / 2, whole.len() - 5] {
+                let said = cut(&whole[..len]).unwrap_err().to_string();
+                assert!(
+                    said.contains(&format!("ends at byte {len}")),
+                    "{format:?}: {said}"
+                );
+            }
+        }
     }
 }

@@ -3,14 +3,17 @@
 //! Each is drawn and compiled once for a device and a batch size and runs on a [`Store`] of flat vectors that share
 //! the model's [`Layout`].
 
+mod codes;
 mod infer;
 mod step;
 
+pub use codes::{Coder, Decoder};
 pub use infer::{Inference, Scorer, Scores};
-pub use step::{Step, StepInput, StepOutcome};
+pub use step::{Step, StepInput, StepOutcome, objective};
 
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
+use crate::latent::nearest::{First, Memory};
 use crate::model::{Hierarchy, Pen};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::optim::STATES;
@@ -27,15 +30,19 @@ impl From<rrvq_tensor::Error> for Error {
 pub struct Model {
     pub config: ModelConfig,
     pub layout: Layout,
+    /// What a training step keeps besides.
+    pub memories: Vec<Memory>,
 }
 
 impl Model {
     pub fn new(config: &ModelConfig) -> Self {
         let graph = Graph::new();
-        Hierarchy::new(&graph, config, 1).training_elbo();
+        let elbo = Hierarchy::new(&graph, config, 1).training_elbo();
+        let memories = elbo.moved.iter().flat_map(|m| &m.memories);
         Model {
             config: config.clone(),
             layout: graph.layout(),
+            memories: memories.map(|(memory, _)| memory.clone()).collect(),
         }
     }
 
@@ -49,12 +56,25 @@ impl Model {
     pub fn initial(&self, device: &Device, seed: u64, images: &[u8]) -> Result<Store> {
         let theta = self.initialise_from(device, self.layout.initial(seed), seed, images)?;
         let mut store = Store::with("ema", theta.clone());
+        for memory in &self.memories {
+            store.insert(&memory.name, self.first_memory(memory, &theta));
+        }
         store.insert("theta", theta);
         for name in ["m", "v"] {
             store.insert(name, vec![0.0; self.layout.len()]);
         }
         debug_assert!(STATES.iter().all(|name| !store.get(name).is_empty()));
         Ok(store)
+    }
+
+    fn first_memory(&self, memory: &Memory, theta: &[f32]) -> Vec<f32> {
+        match &memory.first {
+            First::Ones => vec![1.0; memory.len()],
+            First::Parameter(name) => {
+                let entry = self.layout.get(name).expect("drawn beside its memory");
+                theta[entry.offset..entry.offset + entry.len()].to_vec()
+            }
+        }
     }
 
     /// Sets gains and biases so that every convolution's outputs have mean 0 and variance 1 over `images`.

@@ -109,15 +109,25 @@ impl Run {
         self.samples().join(format!("step-{step:08}.png"))
     }
 
+    /// The folder of the prior over this run's codes; it looks like a run's own.
+    pub fn prior(&self) -> Run {
+        Run {
+            dir: self.dir.join("prior"),
+        }
+    }
+
     fn holds_a_run(&self) -> bool {
         [self.config(), self.model(), self.state(), self.log()]
             .iter()
             .any(|path| path.exists())
     }
 
-    /// Removes what a run writes, and nothing else.
+    /// Removes what a run writes, and nothing else. A prior goes with the codes it describes.
     fn clear(&self) -> Result<()> {
         let mut old = vec![self.config(), self.model(), self.state(), self.log()];
+        if self.prior().holds_a_run() {
+            self.prior().clear()?;
+        }
         old.extend(entries(&self.dir, |name| name.starts_with(EVENTS_PREFIX))?);
         old.extend(entries(&self.samples(), |name| {
             name.starts_with("step-") && name.ends_with(".png")

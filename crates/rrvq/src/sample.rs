@@ -22,6 +22,11 @@ fn shape(model: &Model) -> [usize; 3] {
     ]
 }
 
+/// Means of pixels, 0 … 255, of a batch of images as pictures.
+pub fn pictures_of(model: &Model, means: &[f32]) -> Result<Vec<Picture>> {
+    Picture::batch(shape(model), &to_bytes(means))
+}
+
 /// `count` samples of the model; the same seed gives the same pictures.
 pub fn samples(
     device: &Device,
@@ -46,8 +51,8 @@ pub fn samples_with(
 ) -> Result<Vec<Picture>> {
     let mut pictures = Vec::new();
     for batch in 0..count.div_ceil(sampler.batch) {
-        let bytes = to_bytes(&sampler.run(store, counter(seed, batch as u64), temperature)?);
-        pictures.extend(Picture::batch(shape(model), &bytes)?);
+        let means = sampler.run(store, counter(seed, batch as u64), temperature)?;
+        pictures.extend(pictures_of(model, &means)?);
     }
     pictures.truncate(count);
     Ok(pictures)
@@ -69,7 +74,7 @@ pub fn reconstructions(
             .flat_map(|p| p.pixels().iter().copied())
             .collect();
         let found = inference.run(store, &images, counter(0, 0), 0.0)?;
-        pictures.extend(Picture::batch(shape(model), &to_bytes(&found))?);
+        pictures.extend(pictures_of(model, &found)?);
     }
     Ok(pictures)
 }

@@ -2,14 +2,18 @@
 //! NVRTC but no GPU.
 
 use rrvq::bench::StepBench;
-use rrvq::config::{Grow, LatentKind, PriorKind, Sample, Top};
-use rrvq::model::Hierarchy;
-use rrvq::programs::Model;
+use rrvq::config::{
+    Backbone, CodebookRule, Config, Estimator, Grow, LatentKind, PriorKind, Sample, Top,
+};
+use rrvq::model::{Hierarchy, Pen};
+use rrvq::prior::PriorModel;
+use rrvq::prior::network::PixelCnn;
+use rrvq::programs::{Model, objective};
 use rrvq_tensor::compile::{Plan, Target, compile_for};
 use rrvq_tensor::device::cuda::launch::Function;
 use rrvq_tensor::device::cuda::{codegen, library, lower, nvrtc};
 use rrvq_tensor::optim::{Optimiser, Rule};
-use rrvq_tensor::{Graph, Var};
+use rrvq_tensor::{DType, Graph, Var};
 use std::collections::{BTreeMap, HashSet};
 
 fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bool) -> Vec<Plan> {
@@ -21,8 +25,7 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
         compile_for(target, graph, &model.layout, outputs).expect("compiles")
     };
     let step = Graph::new();
-    let elbo = Hierarchy::new(&step, &model.config, bench.batch).training_elbo();
-    let loss = elbo.loss(&model.config);
+    let (elbo, loss) = objective(&step, &model, &config.train);
     let optimiser = Optimiser {
         rule: Rule::AdaMax,
         beta1: 0.9,
@@ -31,11 +34,11 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
         clip: 200.0,
         ema: 0.999,
     };
-    let norm = optimiser.draw(loss);
+    let norm = elbo.descend(&optimiser, loss);
     let evaluation = Graph::new();
-    let elbo = Hierarchy::new(&evaluation, &model.config, bench.batch).weighed_elbo();
-    let mut judged = vec![("weight", elbo.log_weight.expect("asked for"))];
-    judged.extend(elbo.codes.first().map(|&codes| ("codes", codes)));
+    let scored = Hierarchy::new(&evaluation, &model.config, bench.batch).weighed_elbo();
+    let mut judged = vec![("weight", scored.log_weight.expect("asked for"))];
+    judged.extend(scored.codes.first().map(|&codes| ("codes", codes)));
     let sampler = Graph::new();
     let picture = Hierarchy::new(&sampler, &model.config, bench.batch).generate();
     vec![
@@ -43,6 +46,52 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
         compile(&evaluation, &judged),
         compile(&sampler, &[("picture", picture)]),
     ]
+}
+
+/// Step and sampler of a prior over the codes of a VQ-VAE.
+fn prior_plans(bf16: bool) -> Vec<Plan> {
+    let mut config = Config::preset("vq-ema-cifar10").expect("a preset");
+    (config.prior.channels, config.prior.layers) = (32, 2);
+    let prior = PriorModel::new(&config.model, &config.prior);
+    let draw = |graph: &Graph, outputs: &[(&str, Var<'_>)]| {
+        compile_for(Target::cuda(bf16), graph, &prior.layout, outputs).expect("compiles")
+    };
+    let step = Graph::new();
+    let net = PixelCnn::new(Pen::new(&step, &config.model), &config.prior, prior.map, 8);
+    let loss = net.surprise(net.codes()).sum();
+    let optimiser = Optimiser {
+        rule: Rule::Adam,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        clip: 200.0,
+        ema: 0.999,
+    };
+    let norm = optimiser.draw(loss);
+    let above = Graph::new();
+    let net = PixelCnn::new(Pen::new(&above, &config.model), &config.prior, prior.map, 8);
+    let told = net.above(net.codes(), above.input("row", &[16], DType::F32));
+    let row = Graph::new();
+    let net = PixelCnn::new(Pen::new(&row, &config.model), &config.prior, prior.map, 8);
+    let codes = row.input("codes", &[8 * 16, 1], DType::U32);
+    let heard = row.input("above", &net.above_shape(), DType::F32);
+    let logits = net.row_logits(codes, heard, row.input("row", &[16], DType::F32));
+    vec![
+        draw(&step, &[("loss", loss), ("norm", norm)]),
+        draw(&above, &[("above", told)]),
+        draw(&row, &[("drawn", logits.argmax_last())]),
+    ]
+}
+
+#[test]
+fn a_prior_has_plans_for_a_gpu() {
+    for bf16 in [false, true] {
+        assert!(
+            prior_plans(bf16)
+                .iter()
+                .all(|plan| !plan.kernels.is_empty())
+        );
+    }
 }
 
 /// Generated functions that differ in nothing but sizes compile alike: of those, the one with the largest, whose
@@ -117,17 +166,22 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         },
         false,
     ));
-    for (latent, prior) in [
-        (LatentKind::Gaussian, PriorKind::Embedding),
-        (LatentKind::Nearest, PriorKind::Embedding),
-        (LatentKind::Code, PriorKind::Direct),
-    ] {
-        let change = |config: &mut rrvq::config::Config| {
-            config.model.latent = latent;
-            config.model.prior = prior;
-        };
+    let changes: [fn(&mut Config); 7] = [
+        |config| config.model.latent = LatentKind::Gaussian,
+        |config| config.model.latent = LatentKind::Nearest,
+        |config| {
+            config.model.latent = LatentKind::Nearest;
+            config.model.codebook = CodebookRule::Ema;
+        },
+        |config| config.model.latent = LatentKind::Bernoulli,
+        |config| config.model.prior = PriorKind::Direct,
+        |config| config.model.backbone = Backbone::Mlp,
+        |config| config.train.estimator = Estimator::Vimco,
+    ];
+    for change in changes {
         all.extend(plans(&bench(4, 24, 16, 32, 4), change, true));
     }
+    all.extend(prior_plans(true));
     let functions: Vec<_> = all
         .iter()
         .enumerate()

@@ -1,5 +1,6 @@
 //! Every kind of prior against its definition: summed over all codes, or integrated, in f64.
 
+use rrvq::config::CodebookRule;
 use rrvq::latent::gaussian::Gaussian;
 use rrvq::latent::nearest::Nearest;
 use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
@@ -139,7 +140,7 @@ fn a_gaussian_s_kl_is_the_integral_and_its_sample_has_its_moments() {
     let outputs = [
         ("kl", drawn.kl),
         ("z", drawn.z),
-        ("weight", drawn.log_weight),
+        ("weight", drawn.log_p - drawn.log_q),
     ];
     let mut program = Program::new(compile(&g, &Layout::default(), &outputs).unwrap());
     let (q, p) = (random(6, ROWS * 2 * DIM), random(7, ROWS * 2 * DIM));
@@ -203,7 +204,7 @@ fn the_nearest_code_is_the_nearest_and_gradients_go_straight_through() {
     let g = Graph::new();
     let var = |name: &str, shape: &[usize]| g.input(name, shape, DType::F32);
     let (e, mu) = (var("e", &[ROWS, DIM]), var("mu", &[CODES, DIM]));
-    let found = Nearest { mu }.quantise(e, 0.25);
+    let found = Nearest { mu }.quantise(e, 0.25, CodebookRule::Loss);
     let weight = var("weight", &[ROWS, DIM]);
     let through = grad((found.sampled.z * weight).sum(), &[e, mu]);
     let losses = grad(found.penalty.sum(), &[e, mu]);

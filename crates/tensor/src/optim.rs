@@ -2,6 +2,9 @@
 //!
 //! They work on the flat parameter vector, so each is one fused pass over it. The states are `theta` (the
 //! parameters), `m` and `v` (moments; AdaMax's infinity norm lives in `v`) and `ema`.
+//!
+//! A parameter may be *set* instead of learnt: a codebook that follows averages is part of the model and of its
+//! EMA, but its next value comes from somewhere else than a gradient.
 
 use crate::grad::grad;
 use crate::graph::Var;
@@ -31,6 +34,11 @@ impl Optimiser {
     /// Draws gradient, clipping, update and EMA for every parameter of the graph; returns the gradient's
     /// global norm. Inputs of the program: scalars `lr` and `t`, the number of the update, from 1.
     pub fn draw<'g>(&self, loss: Var<'g>) -> Var<'g> {
+        self.draw_setting(loss, &[])
+    }
+
+    /// The same, but the parameters named in `set` become these values, whatever their gradients are.
+    pub fn draw_setting<'g>(&self, loss: Var<'g>, set: &[(String, Var<'g>)]) -> Var<'g> {
         let g = loss.graph();
         let layout = g.layout();
         let n = layout.len();
@@ -59,7 +67,20 @@ impl Optimiser {
                 (v2, m2 / denominator * (lr / correction(self.beta1)))
             }
         };
-        let theta2 = theta - step;
+        let theta2 = match set {
+            [] => theta - step,
+            _ => {
+                let at = |name: &str| match layout.get(name) {
+                    Some(entry) => entry.offset,
+                    None => panic!("{name} is set but is not a parameter"),
+                };
+                let offsets: Vec<usize> = set.iter().map(|(name, _)| at(name)).collect();
+                let values: Vec<Var<'g>> = set.iter().map(|(_, value)| *value).collect();
+                let ones: Vec<Var<'g>> = values.iter().map(|v| g.full(1.0, &v.shape())).collect();
+                let chosen = g.pack(&ones, &offsets, n);
+                chosen.select(g.pack(&values, &offsets, n), theta - step)
+            }
+        };
         let decay = ((1.0 + t) / (10.0 + t)).min(g.scalar(self.ema));
         let ema2 = theta2 + (ema - theta2) * decay;
         for (name, value) in STATES.into_iter().zip([theta2, m2, v2, ema2]) {

@@ -4,6 +4,7 @@
 //! outlives new settings and a new order of drawing. SHA-256 is written out here: a page of code instead of a tree of
 //! packages.
 
+use crate::config::Backbone;
 use crate::error::{Error, Result};
 use crate::programs::Model;
 use serde::Serialize;
@@ -26,8 +27,8 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Settings of a model that its numbers depend on. A new one belongs here; where it has its default, leave it out, so
-/// that older models keep their identity.
+/// Settings of a model that its numbers depend on. A newer one is added below the loop over these, and only where it does
+/// not have its default, so that older models keep their identity.
 const SETTINGS: [&str; 18] = [
     "maps",
     "repeat",
@@ -58,6 +59,9 @@ impl Identity {
             if let Some(value) = settings.get(key) {
                 hash.add(format!("{key}={value}\n").as_bytes());
             }
+        }
+        if model.config.backbone != Backbone::Convolution {
+            hash.add(format!("backbone={}\n", settings["backbone"]).as_bytes());
         }
         let mut entries: Vec<_> = model.layout.entries().iter().collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));

@@ -54,11 +54,12 @@ impl Networks {
     /// `theta` are the model's parameters, in the order of its layout.
     pub fn new(model: &Model, theta: &[f32]) -> Result<Networks> {
         let config = &model.config;
-        if config.latent == LatentKind::Gaussian {
-            return Err(Error::new(
-                "a model with Gaussian latents has no codes to write; compress with a model whose model.latent is \
-                 \"code\" or \"nearest\"",
-            ));
+        if !matches!(config.latent, LatentKind::Code | LatentKind::Nearest) {
+            return Err(Error::new(format!(
+                "a model whose model.latent is \"{}\" has no codes to write; compress with one that has \"code\" or \
+                 \"nearest\"",
+                config.latent
+            )));
         }
         let codes = (0..config.layers()).map(|layer| config.codes.at(layer));
         if let Some(many) = codes.clone().find(|&codes| codes > MOST_CODES) {

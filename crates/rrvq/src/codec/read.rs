@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
         }
         let Some(workers) = workers else {
             return Err(Error::new(
-                "its images need the model they were written with",
+                "its images need the model they were written with; name its run folder with --model RUN",
             ));
         };
         let config = &workers.model().config;

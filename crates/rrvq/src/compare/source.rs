@@ -31,7 +31,7 @@ pub fn images(config: &Config, dir: Option<&Path>, most: usize) -> Result<Source
         }
     };
     let model = &config.model;
-    let set = data::open(&data, model.size, model.image_channels)?;
+    let set = data::open(&data, model.size, model.image_channels, &mut |_, _| {})?;
     let [height, width, channels] = set.shape();
     let one = |number: usize| {
         let mut colour = vec![0; height * width * channels];

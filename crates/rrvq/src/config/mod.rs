@@ -35,70 +35,144 @@ section! {
         data: DataConfig = DataConfig::default(),
         /// How it is trained.
         train: TrainConfig = TrainConfig::default(),
+        /// The prior over its codes, trained after it.
+        prior: PriorConfig = PriorConfig::default(),
     }
 }
 
 macro_rules! presets {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../presets/", $name, ".toml")))),*]
+    ($($group:literal: [$($name:literal),* $(,)?]),* $(,)?) => {
+        &[$(($group, &[$(($name, include_str!(concat!("../../presets/", $name, ".toml")))),*])),*]
     };
 }
 
-const PRESETS: &[(&str, &str)] = presets![
-    "tiny-swatches",
-    "swatches-l5",
-    "swatches-rvq",
-    "small-best-cifar10",
-    "l5-cifar10",
-    "l16-cifar10",
-    "l32-cifar10",
-    "best-cifar10",
-    "rvq-cifar10",
-    "vq-cifar10",
-    "spatial1-cifar10",
-    "spatial32-cifar10",
-    "ablate-direct-one-cifar10",
-    "ablate-direct-learnt-cifar10",
-    "ablate-embed-one-cifar10",
-    "ablate-embed-learnt-cifar10",
-    "l5-svhn",
+/// Groups of presets; each preset's name and its text.
+type Groups = &'static [(&'static str, &'static [(&'static str, &'static str)])];
+
+const GROUPS: Groups = presets![
+    "Colour swatches, made up: seconds to a minute on a CPU": [
+        "tiny-swatches",
+        "swatches-l5",
+        "swatches-rvq",
+        "mlp-swatches",
+    ],
+    "CIFAR-10, small: minutes on a two-core CPU": [
+        "small-best-cifar10",
+        "small-tiles",
+        "small-l5-cifar10",
+        "small-rvq-cifar10",
+        "small-vq-cifar10",
+        "small-spatial-cifar10",
+        "small-vimco-cifar10",
+        "small-foust1-cifar10",
+        "small-foust4-cifar10",
+        "small-ablate-direct-one-cifar10",
+        "small-ablate-direct-learnt-cifar10",
+        "small-ablate-embed-one-cifar10",
+        "small-ablate-embed-learnt-cifar10",
+    ],
+    "CIFAR-10: for a GPU": [
+        "best-cifar10",
+        "l32-cifar10",
+        "l16-cifar10",
+        "l5-cifar10",
+        "rvq-cifar10",
+        "vq-cifar10",
+        "vq-ema-cifar10",
+        "spatial1-cifar10",
+        "spatial32-cifar10",
+        "vimco-cifar10",
+        "foust1-cifar10",
+        "foust4-cifar10",
+        "ablate-direct-one-cifar10",
+        "ablate-direct-learnt-cifar10",
+        "ablate-embed-one-cifar10",
+        "ablate-embed-learnt-cifar10",
+    ],
+    "SVHN: for a GPU": [
+        "best-svhn",
+        "l32-svhn",
+        "l5-svhn",
+        "rvq-svhn",
+        "spatial32-svhn",
+        "ablate-direct-one-svhn",
+        "ablate-direct-learnt-svhn",
+        "ablate-embed-one-svhn",
+        "ablate-embed-learnt-svhn",
+    ],
+    "CelebA, 64×64: for a GPU": [
+        "best-celeba",
+        "l32-celeba",
+        "l5-celeba",
+        "rvq-celeba",
+        "spatial32-celeba",
+    ],
 ];
+
+fn all_presets() -> impl Iterator<Item = (&'static str, &'static str)> {
+    GROUPS.iter().flat_map(|(_, group)| group.iter().copied())
+}
+
+/// The first line of a preset: what it is for.
+fn about(text: &'static str) -> &'static str {
+    let first = text.lines().next().unwrap_or("");
+    first.trim_start_matches('#').trim()
+}
 
 /// The presets: name, and one line on what it is for.
 pub fn presets() -> Vec<(&'static str, &'static str)> {
-    let about = |text: &'static str| {
-        text.lines()
-            .next()
-            .unwrap_or("")
-            .trim_start_matches('#')
-            .trim()
-    };
-    PRESETS
-        .iter()
-        .map(|(name, text)| (*name, about(text)))
+    all_presets()
+        .map(|(name, text)| (name, about(text)))
         .collect()
+}
+
+/// The same in groups: what those of a group share, and its presets.
+pub fn preset_groups() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
+    let group = |(title, group): &(&'static str, &[(&'static str, &'static str)])| {
+        let of = group.iter().map(|(name, text)| (*name, about(text)));
+        (*title, of.collect())
+    };
+    GROUPS.iter().map(group).collect()
 }
 
 impl Config {
     /// The preset called `name`.
     pub fn preset(name: &str) -> Result<Config> {
-        let Some((_, text)) = PRESETS.iter().find(|(known, _)| *known == name) else {
-            let names: Vec<&str> = PRESETS.iter().map(|(known, _)| *known).collect();
+        let Some((_, text)) = all_presets().find(|(known, _)| *known == name) else {
+            let names: Vec<&str> = all_presets().map(|(known, _)| known).collect();
             let meant = match keys::nearest(name, names.iter().copied()) {
                 Some(meant) => format!("; did you mean {meant}?"),
                 None => String::new(),
             };
             return Err(Error::new(format!(
-                "there is no preset {name:?}{meant} (presets: {})",
-                names.join(", ")
+                "there is no preset {name:?}{meant} (`rrvq presets` lists all {})",
+                names.len()
             )));
         };
-        let mut config = Config::default();
-        config.merge(text, &format!("preset {name}"))?;
+        Config::read(text, &format!("preset {name}"))
+    }
+
+    /// The configuration a text gives: its own keys, over those of the preset it names as its `base`, over the defaults.
+    fn read(text: &str, source: &str) -> Result<Config> {
+        let mut table = parse(text, source)?;
+        let mut config = match table.remove("base") {
+            None => Config::default(),
+            Some(toml::Value::String(name)) => {
+                Config::preset(&name).map_err(|e| Error::new(format!("{source}: base: {e}")))?
+            }
+            Some(other) => {
+                let found = format!("{other}");
+                return Err(Error::new(format!(
+                    "{source}: base: expected the name of a preset, as text, found {found}"
+                )));
+            }
+        };
+        config.merge(table, text, source)?;
         Ok(config)
     }
 
-    /// The configuration in the TOML file at `path`; keys it does not name keep their defaults.
+    /// The configuration in the TOML file at `path`. Keys it does not name keep their defaults, or what they are in
+    /// the preset that the file's first key may name: `base = "l5-cifar10"`.
     pub fn load(path: impl AsRef<Path>) -> Result<Config> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
@@ -108,9 +182,7 @@ impl Config {
                 path.display()
             ))
         })?;
-        let mut config = Config::default();
-        config.merge(&text, &path.display().to_string())?;
-        Ok(config)
+        Config::read(&text, &path.display().to_string())
     }
 
     /// Changes one key: `section.key=value`, the value as in TOML, quotes around text not needed.
@@ -150,18 +222,8 @@ impl Config {
         keys
     }
 
-    /// Changes every key that `text` names; `source` is what to call it in messages.
-    fn merge(&mut self, text: &str, source: &str) -> Result<()> {
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-            let line = error
-                .span()
-                .map(|span| line_of(text, span.start))
-                .unwrap_or(1);
-            let message = error.message().lines().collect::<Vec<_>>().join("; ");
-            Error::new(format!(
-                "{source}, line {line}: this is not TOML: {message}"
-            ))
-        })?;
+    /// Changes every key of `table`, which `text` was parsed to; `source` is what to call it in messages.
+    fn merge(&mut self, table: toml::Table, text: &str, source: &str) -> Result<()> {
         self.put("", &[], &toml::Value::Table(table))
             .map_err(|problem| {
                 let (Problem::Unknown { path } | Problem::Misfit { path, .. }) = &problem;
@@ -171,6 +233,19 @@ impl Config {
                 }
             })
     }
+}
+
+fn parse(text: &str, source: &str) -> Result<toml::Table> {
+    text.parse().map_err(|error: toml::de::Error| {
+        let line = error
+            .span()
+            .map(|span| line_of(text, span.start))
+            .unwrap_or(1);
+        let message = error.message().lines().collect::<Vec<_>>().join("; ");
+        Error::new(format!(
+            "{source}, line {line}: this is not TOML: {message}"
+        ))
+    })
 }
 
 /// The sentence for a problem found in `source`.
@@ -195,7 +270,7 @@ fn tell(source: &str, problem: Problem) -> Error {
                         .map(|key| key.path.as_str())
                         .collect();
                     match near.is_empty() {
-                        true => "the sections are model, data and train".into(),
+                        true => "the sections are model, data, train and prior".into(),
                         false => format!("the keys there are {}", near.join(", ")),
                     }
                 }
@@ -244,15 +319,13 @@ mod tests {
     use super::*;
 
     fn said(text: &str) -> String {
-        Config::default()
-            .merge(text, "my.toml")
-            .unwrap_err()
-            .to_string()
+        Config::read(text, "my.toml").unwrap_err().to_string()
     }
 
     #[test]
     fn presets_load_are_valid_and_described() {
-        assert_eq!(presets().len(), PRESETS.len());
+        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/presets")).unwrap();
+        assert_eq!(presets().len(), files.count(), "every file is in a group");
         for (name, about) in presets() {
             Config::preset(name).unwrap().validate().unwrap();
             assert!(about.len() > 20 && about.len() < 100, "{name}: {about}");
@@ -278,15 +351,30 @@ mod tests {
             Config::preset("swatches-rvq").unwrap(),
         ] {
             let text = config.to_toml().unwrap();
-            let mut again = Config::default();
-            again.merge(&text, "written").unwrap();
-            assert_eq!(again, config);
+            assert_eq!(Config::read(&text, "written").unwrap(), config);
             assert_eq!(
                 toml::from_str::<Config>(&text).unwrap(),
                 config,
                 "and by serde alone"
             );
         }
+    }
+
+    #[test]
+    fn a_base_is_a_preset_that_the_rest_changes() {
+        let text = "base = \"l5-svhn\"\n\n[train]\nsteps = 7\n";
+        let config = Config::read(text, "my.toml").unwrap();
+        let mut expected = Config::preset("l5-svhn").unwrap();
+        expected.train.steps = 7;
+        assert_eq!(config, expected);
+        assert!(
+            said("base = \"l5-shvn\"\n").starts_with(
+                "my.toml: base: there is no preset \"l5-shvn\"; did you mean l5-svhn?"
+            )
+        );
+        assert!(said("base = 5\n").contains("expected the name of a preset"));
+        let wrong = "base = \"l5-svhn\"\n[train]\nstep = 7\n";
+        assert!(said(wrong).starts_with("my.toml, line 3: there is no key train.step"));
     }
 
     #[test]

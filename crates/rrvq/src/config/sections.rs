@@ -17,9 +17,11 @@ section! {
         image_channels: usize = 3,
         /// Channels of the backbone.
         channels: usize = 64,
-        /// What a latent is: a "code" by responsibilities, the "nearest" code (VQ-VAE), or a "gaussian" (Spatial-VAE).
+        /// What the networks are made of: "convolution", or "mlp" (fully connected: no place is nearer than another).
+        backbone: Backbone = Backbone::Convolution,
+        /// What a latent is: a "code" by responsibilities, the "nearest" code (VQ-VAE), a "gaussian" (Spatial-VAE) or "bernoulli" bits (FouST).
         latent: LatentKind = LatentKind::Code,
-        /// Dimensions of an embedding and of a code's mean.
+        /// Dimensions of an embedding and of a code's mean; bits a position, for "bernoulli".
         embed: usize = 32,
         /// Codes in a codebook: one number for all layers, or a list with one for each layer, bottom first.
         codes: Codes = Codes::Same(64),
@@ -35,6 +37,8 @@ section! {
         sigma: Sigma = Sigma::Diagonal,
         /// What the layers below see in training: "straight-through" (the hard code) or "relaxed" (a soft mixture).
         sample: Sample = Sample::StraightThrough,
+        /// How far training moves a bit towards 0, at random, to find its slope: 0 not at all, 1 up to the whole way; for "bernoulli".
+        bit_noise: f64 = 0.0,
         /// Gumbel-softmax temperature, going linearly from `start` to `end` over the run.
         temperature: Temperature = Temperature::default(),
         /// Free bits: KL below this many nats a position is not pushed down (per layer, averaged over the batch).
@@ -55,6 +59,12 @@ section! {
         code_scale: f64 = 0.3,
         /// Weight of the commitment loss, for the nearest code.
         commitment: f64 = 0.25,
+        /// How nearest codes follow the encoder: by a "loss", or as running means of what they stand for ("ema").
+        codebook: CodebookRule = CodebookRule::Loss,
+        /// Decay a step of the averages that "ema" codes follow.
+        codebook_decay: f64 = 0.99,
+        /// "ema" codes used less than this share of even use start again at an encoder output; 0 lets them be.
+        codebook_revive: f64 = 0.01,
     }
 }
 
@@ -62,6 +72,19 @@ impl ModelConfig {
     /// How many layers of latents there are.
     pub fn layers(&self) -> usize {
         self.maps.len() * self.repeat
+    }
+
+    /// Bits of an image's latents when all values are alike often: code indices, or bits; none for Gaussians.
+    pub fn latent_bits(&self) -> Option<f64> {
+        let position = |layer: usize| match self.latent {
+            LatentKind::Code | LatentKind::Nearest => Some((self.codes.at(layer) as f64).log2()),
+            LatentKind::Bernoulli => Some(self.embed as f64),
+            LatentKind::Gaussian => None,
+        };
+        let sides = self.sides().into_iter().enumerate();
+        sides
+            .map(|(layer, side)| Some((side * side) as f64 * position(layer)?))
+            .sum()
     }
 
     /// The side of each layer's map, bottom first.
@@ -93,6 +116,14 @@ section! {
         dir: Option<PathBuf> = None,
         /// Whether training images are mirrored at random, where the data set allows it.
         flip: bool = true,
+        /// What is kept of an image in a file: "auto" (CelebA's face, else the "centre"), "random", or [left, top, right, bottom].
+        crop: Crop = Crop::Word(CropWord::Auto),
+        /// Random crops taken of each image.
+        crops: usize = 1,
+        /// Side of a random crop in the image's own pixels; 0 takes the side of the model's images, so that nothing is resized.
+        crop_size: usize = 0,
+        /// Seed of random crops, apart from the seed of training: runs of all seeds are judged by the same images.
+        crop_seed: u64 = 0,
         /// How many training images to make up, for made-up data.
         train_images: usize = 4096,
         /// How many test images to make up, for made-up data.
@@ -107,6 +138,10 @@ section! {
         steps: usize = 5000,
         /// Images a step.
         batch: usize = 64,
+        /// Gradient of the posterior: "pathwise" (through the sample) or "vimco" (weights of many samples; no free bits).
+        estimator: Estimator = Estimator::Pathwise,
+        /// Samples an image in training, for "vimco".
+        particles: usize = 5,
         /// The optimiser: "adamax" or "adam".
         optimiser: Optimiser = Optimiser::AdaMax,
         /// Learning rate, after the warm-up and before the schedule lowers it.
@@ -148,6 +183,59 @@ section! {
     }
 }
 
+section! {
+    /// The autoregressive prior that `rrvq prior` trains over the codes of a finished run.
+    pub struct PriorConfig {
+        /// Channels of the PixelCNN's two stacks.
+        channels: usize = 128,
+        /// Gated layers; each lets a code see one row and one column further.
+        layers: usize = 10,
+        /// Steps in all.
+        steps: usize = 20000,
+        /// Images a step.
+        batch: usize = 64,
+        /// Learning rate, after the warm-up; it falls to a hundredth along half a cosine.
+        lr: f64 = 1e-3,
+        /// Steps over which the learning rate rises from zero.
+        warmup: usize = 100,
+        /// Decay a step of the averaged weights that are evaluated and saved.
+        ema: f64 = 0.999,
+        /// Steps between evaluations on the test images, with a picture of samples; 0 does both at the end only.
+        eval_every: usize = 1000,
+        /// Test images in an evaluation; 0 takes all.
+        eval_images: usize = 0,
+        /// Steps between records of training in the log.
+        log_every: usize = 10,
+        /// Steps between saves; 0 saves at the end only.
+        save_every: usize = 1000,
+        /// Seed of everything random.
+        seed: u64 = 0,
+    }
+}
+
+impl PriorConfig {
+    /// The same as the settings of a training run, with Adam and a cosine.
+    pub fn training(&self) -> TrainConfig {
+        TrainConfig {
+            steps: self.steps,
+            batch: self.batch,
+            optimiser: Optimiser::Adam,
+            lr: self.lr,
+            lr_floor: self.lr * 0.01,
+            warmup: self.warmup,
+            schedule: Schedule::Cosine,
+            ema: self.ema,
+            eval_every: self.eval_every,
+            eval_images: self.eval_images,
+            log_every: self.log_every,
+            save_every: self.save_every,
+            sample_every: 0,
+            seed: self.seed,
+            ..TrainConfig::default()
+        }
+    }
+}
+
 choice! {
     /// Prior of the top layer.
     pub enum Top {
@@ -167,6 +255,38 @@ choice! {
         Nearest = "nearest",
         /// A diagonal Gaussian.
         Gaussian = "gaussian",
+        /// Bits.
+        Bernoulli = "bernoulli",
+    }
+}
+
+choice! {
+    /// What the networks are made of.
+    pub enum Backbone {
+        /// Convolutions over maps.
+        Convolution = "convolution",
+        /// Fully connected layers.
+        Mlp = "mlp",
+    }
+}
+
+choice! {
+    /// How training finds the gradient of the posterior.
+    pub enum Estimator {
+        /// Through the sample, relaxed or straight.
+        Pathwise = "pathwise",
+        /// From the weights of several samples of an image (Mnih and Rezende 2016).
+        Vimco = "vimco",
+    }
+}
+
+choice! {
+    /// How nearest codes follow the encoder.
+    pub enum CodebookRule {
+        /// By the gradient of a codebook loss.
+        Loss = "loss",
+        /// As running means of the encoder's outputs.
+        Ema = "ema",
     }
 }
 
@@ -253,6 +373,40 @@ choice! {
         Cosine = "cosine",
         /// Multiplied by a factor when the evaluation no longer improves.
         Plateau = "plateau",
+    }
+}
+
+choice! {
+    /// A part of an image, by a word.
+    pub enum CropWord {
+        /// The part that is usual for the data set.
+        Auto = "auto",
+        /// The largest square in the middle.
+        Centre = "centre",
+        /// Squares at random places.
+        Random = "random",
+    }
+}
+
+/// The part of an image that is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Crop {
+    /// By a word.
+    Word(CropWord),
+    /// Left, top, right and bottom, in pixels; right and bottom are the first ones outside.
+    Square([usize; 4]),
+}
+
+impl Leaf for Crop {
+    fn expected() -> String {
+        "\"auto\", \"centre\", \"random\" or a square such as [15, 40, 163, 188]".into()
+    }
+    fn show(&self) -> String {
+        match self {
+            Crop::Word(word) => word.show(),
+            Crop::Square(square) => format!("{square:?}"),
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Whether the values of a configuration make sense, each alone and all together.
 
-use super::{Codes, Config, ModelConfig, Schedule};
+use super::{
+    Codes, Config, Crop, CropWord, DataConfig, Estimator, LatentKind, ModelConfig, PriorConfig,
+    Schedule, TrainConfig,
+};
 use crate::data;
 use crate::error::{Error, Result};
 
@@ -9,10 +12,12 @@ impl Config {
     pub fn validate(&self) -> Result<()> {
         let (model, data, train) = (&self.model, &self.data, &self.train);
         check_model(model)?;
+        check_prior(&self.prior)?;
 
         data::check_name(&data.name)?;
         within("data.train_images", data.train_images, 1, 100_000_000)?;
         within("data.test_images", data.test_images, 1, 100_000_000)?;
+        check_crop(data)?;
 
         within("train.steps", train.steps, 1, 1_000_000_000)?;
         within("train.batch", train.batch, 1, 65_536)?;
@@ -22,6 +27,7 @@ impl Config {
             1,
             1_000_000,
         )?;
+        check_estimator(model, train)?;
         above_zero("train.lr", train.lr)?;
         above_zero("train.epsilon", train.epsilon)?;
         at_least_zero("train.clip", train.clip)?;
@@ -31,13 +37,7 @@ impl Config {
         below_one("train.ema", train.ema)?;
         above_zero("train.plateau_factor", train.plateau_factor)?;
         below_one("train.plateau_factor", train.plateau_factor)?;
-        if train.seed > i64::MAX as u64 {
-            return Err(Error::new(format!(
-                "train.seed is {}; expected at most {}",
-                train.seed,
-                i64::MAX
-            )));
-        }
+        check_seed("train.seed", train.seed)?;
         if train.schedule != Schedule::Constant && train.lr_floor > train.lr {
             return Err(Error::new(format!(
                 "train.lr_floor is {}, above train.lr = {}; lower the floor or raise the learning rate",
@@ -51,6 +51,55 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Images are square, so is what they are cut from; only random crops can be several, or of a size.
+pub(crate) fn check_crop(data: &DataConfig) -> Result<()> {
+    within("data.crops", data.crops, 1, 10_000)?;
+    within("data.crop_size", data.crop_size, 0, 65_536)?;
+    if let Crop::Square([left, top, right, bottom]) = data.crop {
+        let is_square = right > left && bottom > top && right - left == bottom - top;
+        if !is_square || right.max(bottom) > 65_536 {
+            return Err(Error::new(format!(
+                "data.crop is [{left}, {top}, {right}, {bottom}]; expected left, top, right and bottom of a square"
+            )));
+        }
+    }
+    let random = data.crop == Crop::Word(CropWord::Random);
+    if !random && (data.crops, data.crop_size) != (1, 0) {
+        return Err(Error::new(
+            "data.crops and data.crop_size are for random crops; set data.crop = \"random\", or leave them at 1 and 0",
+        ));
+    }
+    if data.crop_seed > i64::MAX as u64 {
+        return Err(Error::new(format!(
+            "data.crop_seed is {}; expected at most {}",
+            data.crop_seed,
+            i64::MAX
+        )));
+    }
+    Ok(())
+}
+
+/// VIMCO weighs samples by their probabilities, so there must be some, and more than one sample.
+fn check_estimator(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
+    if train.estimator != Estimator::Vimco {
+        return Ok(());
+    }
+    within("train.particles", train.particles, 2, 1024)?;
+    if !matches!(model.latent, LatentKind::Code | LatentKind::Bernoulli) {
+        return Err(Error::new(format!(
+            "train.estimator is \"vimco\", which needs samples with probabilities, but model.latent is \"{}\"; \
+             set model.latent to \"code\" or \"bernoulli\"",
+            model.latent
+        )));
+    }
+    if train.kl_warmup > 0 {
+        return Err(Error::new(
+            "train.kl_warmup is set, but train.estimator is \"vimco\", whose bound has no KL of its own to warm up; set it to 0",
+        ));
+    }
+    Ok(())
 }
 
 fn check_model(model: &ModelConfig) -> Result<()> {
@@ -85,6 +134,15 @@ fn check_model(model: &ModelConfig) -> Result<()> {
     above_zero("model.temperature.end", model.temperature.end)?;
     at_least_zero("model.free_bits", model.free_bits)?;
     above_zero("model.code_scale", model.code_scale)?;
+    at_least_zero("model.commitment", model.commitment)?;
+    below_one("model.codebook_decay", model.codebook_decay)?;
+    below_one("model.codebook_revive", model.codebook_revive)?;
+    if !(0.0..=1.0).contains(&model.bit_noise) {
+        return Err(Error::new(format!(
+            "model.bit_noise is {}; expected between 0 and 1",
+            model.bit_noise
+        )));
+    }
     if !(-12.0..=4.0).contains(&model.log_scale) {
         return Err(Error::new(format!(
             "model.log_scale is {}; expected between -12 and 4",
@@ -100,6 +158,27 @@ fn check_model(model: &ModelConfig) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+fn check_prior(prior: &PriorConfig) -> Result<()> {
+    within("prior.channels", prior.channels, 1, 65_536)?;
+    within("prior.layers", prior.layers, 1, 1024)?;
+    within("prior.steps", prior.steps, 1, 1_000_000_000)?;
+    within("prior.batch", prior.batch, 1, 65_536)?;
+    above_zero("prior.lr", prior.lr)?;
+    below_one("prior.ema", prior.ema)?;
+    check_seed("prior.seed", prior.seed)
+}
+
+/// TOML has no larger numbers.
+fn check_seed(key: &str, seed: u64) -> Result<()> {
+    let most = i64::MAX;
+    match seed > most as u64 {
+        true => Err(Error::new(format!(
+            "{key} is {seed}; expected at most {most}"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// The bottom map is the image halved once or more; each next is the same size or half.
@@ -255,6 +334,9 @@ mod tests {
                 "lists 2 numbers but the model has 5 layers",
             ),
             ("train.batch=0", "train.batch"),
+            ("prior.layers=0", "prior.layers"),
+            ("prior.lr=0", "prior.lr"),
+            ("prior.ema=1", "prior.ema"),
             ("train.lr=nan", "train.lr"),
             ("train.lr=-1", "train.lr"),
             ("train.ema=1", "train.ema"),
@@ -263,9 +345,18 @@ mod tests {
             ("model.image_channels=2", "model.image_channels"),
             ("model.log_scale=inf", "model.log_scale"),
             ("model.mixtures=0", "model.mixtures"),
+            ("model.commitment=-1", "model.commitment"),
+            ("model.codebook_decay=1", "model.codebook_decay"),
+            ("model.codebook_revive=nan", "model.codebook_revive"),
+            ("model.bit_noise=1.5", "model.bit_noise"),
             ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
             ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
             ("data.test_images=0", "data.test_images"),
+            ("data.crops=0", "data.crops"),
+            ("data.crops=2", "data.crop = \"random\""),
+            ("data.crop_size=64", "data.crop = \"random\""),
+            ("data.crop=[9, 0, 3, 6]", "of a square"),
+            ("data.crop=[0, 0, 3, 6]", "of a square"),
         ] {
             assert!(said(&[change]).contains(key), "{change}");
         }
@@ -273,6 +364,14 @@ mod tests {
         assert!(
             said(&["train.schedule=plateau", "train.eval_every=0"]).contains("train.eval_every")
         );
+    }
+
+    #[test]
+    fn vimco_needs_probabilities_and_samples() {
+        let vimco = "train.estimator=vimco";
+        assert!(said(&[vimco, "train.particles=1"]).contains("train.particles"));
+        assert!(said(&[vimco, "model.latent=gaussian"]).contains("model.latent is \"gaussian\""));
+        assert!(said(&[vimco, "train.kl_warmup=3"]).contains("train.kl_warmup"));
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! CelebA: 202,599 aligned faces of 178×218 pixels, in the folder `img_align_celeba`.
+//! CelebA: 202,599 aligned faces of 178×218 pixels, in the folder `img_align_celeba` or its zip archive.
 //!
-//! The square from (15, 40) to (163, 188) of each is kept and resized to the side of the model. Splits are the official
+//! The square from (15, 40) to (163, 188) of each is kept, unless `data.crop` says otherwise, and resized to the side of
+//! the model. The archive is read as it is: unpacked, it would be two hundred thousand small files. Splits are the official
 //! ones: `list_eval_partition.txt` says which image is in which; without it the image's number does, in the same way.
 //! The official validation images belong to neither split here.
 
 use super::Split;
-use super::listing::{Entry, Listing, images_in};
+use super::items::{Item, images_in, images_in_zip};
+use super::listing::Listing;
 use crate::error::{Error, Result};
 use crate::picture::Part;
 use std::collections::HashMap;
@@ -22,61 +24,61 @@ const FACE: Part = Part::At {
 const LAST_TRAIN: usize = 162_770;
 const LAST_VALID: usize = 182_637;
 
-pub(super) const HOLDING: &str = "img_align_celeba in it";
+pub(super) const HOLDING: &str = "img_align_celeba or img_align_celeba.zip in it";
 
 /// Whether `dir` has the images, packed or not.
 pub(super) fn is_there(dir: &Path) -> bool {
-    folder(dir).is_some() || archive(dir).exists()
+    folder(dir).is_some() || archive(dir).is_some()
 }
 
 pub(super) fn list(dir: &Path) -> Result<Listing> {
-    let Some(folder) = folder(dir) else {
-        let packed = archive(dir);
-        let shown = dir.display();
-        return Err(match (dir.is_dir(), packed.exists()) {
-            (_, true) => Error::new(format!(
-                "{} is still packed; unpack it beside itself and try again",
-                packed.display()
-            )),
-            (true, _) => Error::new(format!(
-                "{shown} has no folder {FOLDER} in it; name the folder that has with --data"
-            )),
-            _ => Error::new(format!("cannot open {shown}: there is no such folder")),
-        });
+    let (place, images, files) = match (folder(dir), archive(dir)) {
+        (Some(folder), _) => (folder.clone(), images_in(&folder)?, vec![]),
+        (None, Some(archive)) => {
+            let images = images_in_zip(&archive)?;
+            (archive.clone(), images, vec![archive])
+        }
+        (None, None) => {
+            let shown = dir.display();
+            return Err(match dir.is_dir() {
+                true => Error::new(format!(
+                    "{shown} has neither a folder {FOLDER} nor {FOLDER}.zip in it; name the folder that has with --data"
+                )),
+                false => Error::new(format!("cannot open {shown}: there is no such folder")),
+            });
+        }
     };
-    let beside = folder.join("..");
-    let partition = [
-        dir,
-        &dir.join("Eval"),
-        &folder,
-        &beside,
-        &beside.join("Eval"),
-    ]
-    .map(|place| place.join(LIST))
-    .into_iter()
-    .find(|file| file.is_file());
+    let near = match files.is_empty() {
+        true => place.join(".."),
+        false => place.parent().unwrap_or(dir).to_path_buf(),
+    };
+    let partition = [dir, &dir.join("Eval"), &place, &near, &near.join("Eval")]
+        .map(|place| place.join(LIST))
+        .into_iter()
+        .find(|file| file.is_file());
     let partition = partition.map(|file| read_list(&file)).transpose()?;
     let (mut train, mut test) = (Vec::new(), Vec::new());
-    for image in images_in(&folder)? {
+    for image in images {
         let split = match &partition {
-            Some((file, splits)) => splits.get(&image.below).copied().ok_or_else(|| {
-                let (file, image) = (file.display(), &image.below);
-                Error::new(format!(
-                    "{file} does not say which split {image} belongs to"
-                ))
-            })?,
+            Some((file, splits)) => {
+                let name = image.below.rsplit('/').next().unwrap_or_default();
+                splits.get(name).copied().ok_or_else(|| {
+                    let file = file.display();
+                    Error::new(format!("{file} does not say which split {name} belongs to"))
+                })?
+            }
             None => by_number(&image)?,
         };
         match split {
-            Some(Split::Train) => train.push(image.path),
-            Some(Split::Test) => test.push(image.path),
+            Some(Split::Train) => train.push(image),
+            Some(Split::Test) => test.push(image),
             None => {}
         }
     }
     if train.is_empty() || test.is_empty() {
         return Err(Error::new(format!(
             "{} has {} images to train on and {} to test with; expected some of each",
-            folder.display(),
+            place.display(),
             train.len(),
             test.len()
         )));
@@ -86,6 +88,8 @@ pub(super) fn list(dir: &Path) -> Result<Listing> {
         train,
         test,
         part: FACE,
+        dir: dir.to_path_buf(),
+        files,
     })
 }
 
@@ -98,8 +102,13 @@ fn folder(dir: &Path) -> Option<PathBuf> {
     found.or_else(|| (itself && dir.is_dir()).then(|| dir.to_path_buf()))
 }
 
-fn archive(dir: &Path) -> PathBuf {
-    dir.join(format!("{FOLDER}.zip"))
+/// The archive, in `dir` or where the data set's own home has it, or `dir` itself.
+fn archive(dir: &Path) -> Option<PathBuf> {
+    let name = format!("{FOLDER}.zip");
+    let places = [dir.join(&name), dir.join("Img").join(&name)];
+    let itself = dir.file_name().is_some_and(|own| *own == *name);
+    let found = places.into_iter().find(|place| place.is_file());
+    found.or_else(|| (itself && dir.is_file()).then(|| dir.to_path_buf()))
 }
 
 /// The split of each image by the official list; validation images have none.
@@ -127,23 +136,25 @@ fn read_list(file: &Path) -> Result<(PathBuf, Splits)> {
     Ok((file.to_path_buf(), splits))
 }
 
-fn by_number(image: &Entry) -> Result<Option<Split>> {
-    let stem = image.path.file_stem().unwrap_or_default();
-    match stem.to_string_lossy().parse::<usize>() {
+fn by_number(image: &Item) -> Result<Option<Split>> {
+    match image.stem().parse::<usize>() {
         Ok(1..=LAST_TRAIN) => Ok(Some(Split::Train)),
         Ok(number) if number > LAST_VALID => Ok(Some(Split::Test)),
         Ok(number) if number > LAST_TRAIN => Ok(None),
         _ => Err(Error::new(format!(
-            "{} is not one of CelebA's images, whose names are numbers from 000001; take it out of the folder, or put \
-             {LIST} beside the folder",
-            image.path.display()
+            "{image} is not one of CelebA's images, whose names are numbers from 000001; take it out, or put {LIST} beside \
+             the images"
         ))),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::cut::Cut;
+    use super::super::images::Images;
+    use super::super::zip::tests::zip;
     use super::*;
+    use crate::config::{Crop, CropWord, DataConfig};
     use crate::picture::Picture;
     use crate::run::tests::Scratch;
 
@@ -166,9 +177,17 @@ mod tests {
         }
     }
 
-    fn names(files: &[PathBuf]) -> Vec<String> {
-        let name = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().into_owned();
-        files.iter().map(name).collect()
+    fn names(items: &[Item]) -> Vec<&str> {
+        items.iter().map(Item::stem).collect()
+    }
+
+    fn open(scratch: &Scratch, crop: Crop) -> Result<Images> {
+        let config = DataConfig {
+            crop,
+            ..DataConfig::default()
+        };
+        let listing = list(&scratch.path(""))?;
+        listing.open(&Cut::new(&config, listing.part, 64, 3), &mut |_, _| {})
     }
 
     #[test]
@@ -200,12 +219,14 @@ mod tests {
     fn only_the_face_is_kept() {
         let scratch = Scratch::new();
         some(&scratch);
-        let data = list(&scratch.path("")).unwrap().open(64, 3).unwrap();
+        let auto = Crop::Word(CropWord::Auto);
+        let data = open(&scratch, auto.clone()).unwrap();
         assert_eq!(data.train.len(), 2 * 64 * 64 * 3);
         assert!(data.train.iter().all(|sample| *sample == 200));
+        let corner = open(&scratch, Crop::Square([0, 0, 30, 30])).unwrap();
+        assert!(corner.train.iter().all(|sample| *sample == 0));
         save(scratch.path("img_align_celeba/000002.png"), 100);
-        let listing = list(&scratch.path("")).unwrap();
-        let said = listing.open(64, 3).unwrap_err().to_string();
+        let said = open(&scratch, auto).unwrap_err().to_string();
         assert!(
             said.contains("000002.png has 100×218 pixels")
                 && said.contains("(15, 40) to (163, 188)"),
@@ -218,12 +239,65 @@ mod tests {
         let scratch = Scratch::new();
         assert!(!is_there(&scratch.path("")));
         let said = |scratch: &Scratch| list(&scratch.path("")).unwrap_err().to_string();
-        assert!(said(&scratch).contains("has no folder img_align_celeba"));
+        assert!(said(&scratch).contains("neither a folder img_align_celeba nor"));
         std::fs::write(scratch.path("img_align_celeba.zip"), b"").unwrap();
-        assert!(is_there(&scratch.path("")) && said(&scratch).contains("still packed"));
+        assert!(is_there(&scratch.path("")) && said(&scratch).contains(".zip cannot be read"));
         std::fs::create_dir_all(scratch.path(FOLDER)).unwrap();
         assert!(said(&scratch).contains("0 images to train on"));
         save(scratch.path("img_align_celeba/cat.png"), 178);
         assert!(said(&scratch).contains("cat.png is not one of CelebA's images"));
+    }
+
+    #[test]
+    fn the_archive_gives_the_images_of_the_folder() {
+        let scratch = Scratch::new();
+        some(&scratch);
+        let auto = Crop::Word(CropWord::Auto);
+        let plain = open(&scratch, auto.clone()).unwrap();
+        let mut files: Vec<(String, Vec<u8>)> = images_in(&scratch.path(FOLDER))
+            .unwrap()
+            .iter()
+            .map(|item| {
+                let name = format!("{FOLDER}/{}", item.below);
+                let bytes = std::fs::read(scratch.path(&name)).unwrap();
+                (name, bytes)
+            })
+            .collect();
+        files.push(("__MACOSX/img_align_celeba/._000001.png".into(), vec![1]));
+        let packed = |files: &[(String, Vec<u8>)]| {
+            let files: Vec<_> = files.iter().map(|(n, b)| (n.as_str(), &b[..])).collect();
+            zip(&files)
+        };
+        let archive = packed(&files);
+        std::fs::remove_dir_all(scratch.path(FOLDER)).unwrap();
+        std::fs::write(scratch.path("img_align_celeba.zip"), &archive).unwrap();
+        for dir in ["", "img_align_celeba.zip"] {
+            let found = list(&scratch.path(dir)).unwrap();
+            assert_eq!(names(&found.train), ["000001", "162770"]);
+            assert_eq!(names(&found.test), ["182638", "202599"]);
+        }
+        let data = open(&scratch, auto.clone()).unwrap();
+        assert_eq!((data.train, data.test), (plain.train, plain.test));
+
+        let lines =
+            "000001.png 2\n162770.png 1\n162771.png 0\n182637.png 0\n182638.png 1\n202599.png 2\n";
+        std::fs::write(scratch.path(LIST), lines).unwrap();
+        let found = list(&scratch.path("img_align_celeba.zip")).unwrap();
+        assert_eq!(names(&found.test), ["000001", "202599"]);
+        std::fs::remove_file(scratch.path(LIST)).unwrap();
+
+        files[0].1.truncate(40);
+        std::fs::write(scratch.path("img_align_celeba.zip"), packed(&files)).unwrap();
+        let said = open(&scratch, auto.clone()).unwrap_err().to_string();
+        assert!(
+            said.contains("000001.png in") && said.contains("ends at byte 40"),
+            "{said}"
+        );
+        std::fs::write(scratch.path("img_align_celeba.zip"), &archive[..500]).unwrap();
+        let said = open(&scratch, auto).unwrap_err().to_string();
+        assert!(
+            said.contains("ends at byte 500") && said.contains("fetch it again"),
+            "{said}"
+        );
     }
 }

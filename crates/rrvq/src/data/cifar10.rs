@@ -85,8 +85,8 @@ fn load(dir: &Path, records: usize) -> Result<Images> {
     Ok(Images {
         name: "cifar10",
         shape: [SIDE, SIDE, 3],
-        train: batches.concat(),
-        test,
+        train: batches.concat().into(),
+        test: test.into(),
         flip: true,
     })
 }

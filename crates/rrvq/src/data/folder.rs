@@ -1,10 +1,11 @@
 //! A folder of images: PNG, JPEG and WebP files, in it or in folders below it.
 //!
-//! Each image is cropped to its central square and resized to the side of the model. About one in ten is for testing,
+//! Of each image its central square is kept, resized to the side of the model, or random squares (`data.crop`). About one in ten is for testing,
 //! chosen by a hash of its path below the folder: but for a handful of images, where neither split may be empty, adding
 //! some never moves another from one split to the other.
 
-use super::listing::{Entry, Listing, images_in};
+use super::items::{Item, images_in};
+use super::listing::Listing;
 use crate::error::{Error, Result};
 use crate::picture::Part;
 use std::path::Path;
@@ -29,17 +30,18 @@ pub(super) fn list(dir: &Path) -> Result<Listing> {
         )));
     }
     let (test, train) = split(images);
-    let paths = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.path).collect();
     Ok(Listing {
         name: "folder",
-        train: paths(train),
-        test: paths(test),
+        train,
+        test,
         part: Part::Centre,
+        dir: dir.to_path_buf(),
+        files: vec![],
     })
 }
 
 /// Images to test with, and the others; neither is ever empty.
-fn split(images: Vec<Entry>) -> (Vec<Entry>, Vec<Entry>) {
+pub(super) fn split(images: Vec<Item>) -> (Vec<Item>, Vec<Item>) {
     let low = images.iter().map(|image| hash(&image.below)).min();
     let high = images.iter().map(|image| hash(&image.below)).max();
     images.into_iter().partition(|image| {
@@ -50,7 +52,7 @@ fn split(images: Vec<Entry>) -> (Vec<Entry>, Vec<Entry>) {
 }
 
 /// FNV-1a, and a scramble so that the top bits are as good as the bottom ones.
-fn hash(name: &str) -> u64 {
+pub(super) fn hash(name: &str) -> u64 {
     let bits = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -59,15 +61,25 @@ fn hash(name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cut::Cut;
+    use super::super::images::Images;
+    use super::super::items::Place;
     use super::super::{Dataset, Split};
     use super::*;
+    use crate::config::{Crop, CropWord, DataConfig};
     use crate::picture::Picture;
     use crate::run::tests::Scratch;
     use std::path::PathBuf;
 
-    fn entry(name: String) -> Entry {
-        let path = PathBuf::from(&name);
-        Entry { below: name, path }
+    fn entry(name: String) -> Item {
+        let place = Place::File(PathBuf::from(&name));
+        Item { below: name, place }
+    }
+
+    fn open(dir: &Path, size: usize, channels: usize, config: &DataConfig) -> Result<Images> {
+        let listing = list(dir)?;
+        let cut = Cut::new(config, listing.part, size, channels);
+        listing.open(&cut, &mut |_, _| {})
     }
 
     #[test]
@@ -83,7 +95,9 @@ mod tests {
         assert!((320..480).contains(&many.len()), "{}", many.len());
         assert_eq!(many.len() + others.len(), 4000);
         // The smallest hash of few is in the test either way; it is one of the tenth.
-        assert!(few.iter().all(|image| many.contains(image)));
+        let name = |image: &Item| image.below.clone();
+        let many: Vec<String> = many.iter().map(name).collect();
+        assert!(few.iter().all(|image| many.contains(&image.below)));
         for count in 2..20 {
             let (test, train) = split(names(count));
             assert!(!test.is_empty() && !train.is_empty(), "{count} images");
@@ -115,13 +129,13 @@ mod tests {
             .map(|entry| entry.below)
             .collect();
         assert_eq!(below, ["a/1.PNG", "a/deep/2.png", "b/0.png", "z.png"]);
-        let data = list(&scratch.path("")).unwrap().open(8, 1).unwrap();
+        let data = open(&scratch.path(""), 8, 1, &DataConfig::default()).unwrap();
         assert_eq!(data.shape(), [8, 8, 1]);
         assert_eq!(data.len(Split::Train) + data.len(Split::Test), 4);
         let mut greys: Vec<u8> = data
             .train
             .iter()
-            .chain(&data.test)
+            .chain(data.test.iter())
             .step_by(64)
             .copied()
             .collect();
@@ -140,9 +154,7 @@ mod tests {
             picture.save(scratch.path(&format!("{i:02}.png"))).unwrap();
         }
         std::fs::write(scratch.path("17.png"), b"no picture").unwrap();
-        let said = list(&scratch.path(""))
-            .unwrap()
-            .open(2, 3)
+        let said = open(&scratch.path(""), 2, 3, &DataConfig::default())
             .unwrap_err()
             .to_string();
         assert!(
@@ -151,5 +163,89 @@ mod tests {
         );
         let said = list(&scratch.path("none")).unwrap_err().to_string();
         assert!(said.contains("no such file or folder"), "{said}");
+    }
+
+    /// Grey images whose samples say where they are: 3 × row + column.
+    fn slopes(scratch: &Scratch) {
+        for i in 0..6 {
+            let pixels = (0..20 * 30).map(|p| (p / 30 * 3 + p % 30) as u8);
+            let picture = Picture::new([20, 30, 1], pixels.collect()).unwrap();
+            picture.save(scratch.path(&format!("{i}.png"))).unwrap();
+        }
+    }
+
+    #[test]
+    fn random_crops_are_cut_as_they_are_and_always_the_same() {
+        let scratch = Scratch::new();
+        slopes(&scratch);
+        let mut config = DataConfig {
+            crop: Crop::Word(CropWord::Random),
+            crops: 20,
+            ..DataConfig::default()
+        };
+        let data = open(&scratch.path(""), 8, 1, &config).unwrap();
+        let count = data.len(Split::Train) + data.len(Split::Test);
+        assert_eq!(count, 6 * 20);
+        let corners: Vec<u8> = data.train.chunks(64).map(|image| image[0]).collect();
+        for (image, corner) in data.train.chunks(64).zip(&corners) {
+            let expected = (0..64).map(|p| corner + (p / 8 * 3 + p % 8) as u8);
+            assert!(
+                image.iter().copied().eq(expected),
+                "pixels of the image itself"
+            );
+        }
+        let (low, high) = (
+            *corners.iter().min().unwrap(),
+            *corners.iter().max().unwrap(),
+        );
+        assert!(
+            low < 12 && high > 46 && high <= 12 * 3 + 22,
+            "{low} to {high}"
+        );
+        let again = open(&scratch.path(""), 8, 1, &config).unwrap();
+        assert_eq!((&again.train, &again.test), (&data.train, &data.test));
+        config.crop_seed = 1;
+        let other = open(&scratch.path(""), 8, 1, &config).unwrap();
+        assert_ne!(other.train, data.train);
+        // Larger than the image: the largest square there is, resized.
+        config.crop_size = 500;
+        let large = open(&scratch.path(""), 8, 1, &config).unwrap();
+        assert!(
+            large
+                .train
+                .chunks(64)
+                .all(|image| image[63] > image[0] + 50)
+        );
+    }
+
+    #[test]
+    fn a_large_folder_is_decoded_once() {
+        let scratch = Scratch::new();
+        slopes(&scratch);
+        // Enough pixels to be worth keeping.
+        let config = DataConfig {
+            crop: Crop::Word(CropWord::Random),
+            crops: 50_000,
+            ..DataConfig::default()
+        };
+        let (crops, cut) = (config.crops, Cut::new(&config, Part::Centre, 8, 1));
+        let cache = scratch.path("cache");
+        let open = || {
+            let (mut told, listing) = (Vec::new(), list(&scratch.path("")).unwrap());
+            let data =
+                listing.open_kept(&cut, Some(&cache), &mut |done, all| told.push((done, all)));
+            (data.unwrap(), told)
+        };
+        let (first, told) = open();
+        assert_eq!(told, [(6 * crops, 6 * crops)]);
+        let (second, told) = open();
+        assert!(told.is_empty(), "nothing was decoded again");
+        assert_eq!((&first.train, &first.test), (&second.train, &second.test));
+        // A new image beside the others makes another set.
+        let picture = Picture::new([20, 30, 1], vec![7; 600]).unwrap();
+        picture.save(scratch.path("7.png")).unwrap();
+        let (third, told) = open();
+        assert_eq!(told, [(7 * crops, 7 * crops)]);
+        assert_eq!(third.train.len() + third.test.len(), 7 * crops * 64);
     }
 }

@@ -43,8 +43,8 @@ fn load(dir: &Path) -> Result<Images> {
     Ok(Images {
         name: "idx",
         shape: [side[0], side[1], 1],
-        train,
-        test,
+        train: train.into(),
+        test: test.into(),
         flip: false,
     })
 }

@@ -1,6 +1,6 @@
-//! A data set that is in memory as a whole: what most kinds of files become once they are read.
+//! A data set that is there as a whole: what all kinds of files become once they are read.
 
-use super::{Dataset, Split};
+use super::{Dataset, Pixels, Split};
 
 /// Images of one shape, one after the other.
 #[derive(Debug, Clone)]
@@ -10,9 +10,9 @@ pub struct Images {
     /// Height, width and channels.
     pub shape: [usize; 3],
     /// Images to learn from, rows first, channels last.
-    pub train: Vec<u8>,
+    pub train: Pixels,
     /// Images to judge by.
-    pub test: Vec<u8>,
+    pub test: Pixels,
     /// Whether a mirrored image is as likely as the image.
     pub flip: bool,
 }

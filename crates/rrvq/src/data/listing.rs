@@ -1,128 +1,213 @@
-//! Image files that become a data set: which belong to which split, and which part of each is kept.
+//! Encoded images that become a data set: which belong to which split, and which part of each is kept.
 //!
 //! Listing is quick and decoding is not, so they are two steps: a look at a folder lists everything and decodes a few.
-//! All images are decoded when a data set is opened, on all cores, and stay in memory: a training step never waits for
-//! a file, and an unreadable one is known before the first step.
+//! All images are decoded when a data set is opened, on all cores, before the first step: a training step never waits
+//! for a file, and an unreadable one is known at once. A large set is decoded once and kept (see `kept`).
 
 use super::Split;
+use super::cut::Cut;
 use super::images::Images;
+use super::items::{Item, Place, read};
+use super::kept::{Key, Stamp, keep, kept};
 use crate::error::{Error, Result};
 use crate::picture::{Part, Picture};
 use rayon::prelude::*;
-use std::collections::HashSet;
+use rrvq_tensor::device::cache_dir;
+use std::io;
 use std::path::{Path, PathBuf};
 
-/// Endings of the files that count as images.
-const ENDINGS: [&str; 4] = ["png", "jpg", "jpeg", "webp"];
+/// Images that are decoded before progress is told.
+const PIECE: usize = 512;
+/// Sets of which neither the files nor the pixels take as many bytes are decoded faster than they are looked up.
+const WORTH_KEEPING: u64 = 16 << 20;
 
-/// Image files, in two splits.
+/// Follows the decoding: images done, and images in all.
+pub type Follow<'a> = &'a mut dyn FnMut(usize, usize);
+
+/// Encoded images, in two splits.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub name: &'static str,
-    pub train: Vec<PathBuf>,
-    pub test: Vec<PathBuf>,
+    pub train: Vec<Item>,
+    pub test: Vec<Item>,
+    /// What is kept of an image where the configuration says nothing.
     pub part: Part,
+    /// The folder that was listed.
+    pub dir: PathBuf,
+    /// Archives and tables that the images are in.
+    pub files: Vec<PathBuf>,
 }
 
 impl Listing {
-    /// All images, decoded.
-    pub fn open(&self, size: usize, channels: usize) -> Result<Images> {
-        Ok(Images {
-            name: self.name,
-            shape: [size, size, channels],
-            train: self.decode(&self.train, size, channels)?,
-            test: self.decode(&self.test, size, channels)?,
-            flip: true,
-        })
+    /// All images, decoded now or when they were last asked for.
+    pub fn open(&self, cut: &Cut, follow: Follow) -> Result<Images> {
+        self.open_kept(cut, cache_dir().as_deref(), follow)
     }
 
-    /// The files of a split.
-    pub fn files(&self, split: Split) -> &[PathBuf] {
+    /// The same with another folder to keep them in, or none.
+    pub fn open_kept(&self, cut: &Cut, cache: Option<&Path>, follow: Follow) -> Result<Images> {
+        if let Some(key) = cache.and_then(|cache| self.key(cut, cache)) {
+            if let Some([train, test]) = kept(&key) {
+                return Ok(self.images(cut, train, test));
+            }
+            let written = keep(&key, &mut |out| {
+                self.decode_all(cut, follow, &mut |pixels| out.write_all(pixels))
+            })?;
+            // A disk that is full or forbidden is no reason to stop: then the images stay in memory.
+            if written && let Some([train, test]) = kept(&key) {
+                return Ok(self.images(cut, train, test));
+            }
+        }
+        let mut pixels = self.room(cut)?;
+        let filled = self.decode_all(cut, follow, &mut |more| {
+            pixels.extend(more);
+            Ok(())
+        })?;
+        filled.map_err(|error| Error::new(format!("cannot keep images in memory: {error}")))?;
+        let test = pixels.split_off(self.train.len() * cut.bytes());
+        Ok(self.images(cut, pixels.into(), test.into()))
+    }
+
+    fn images(&self, cut: &Cut, train: super::Pixels, test: super::Pixels) -> Images {
+        Images {
+            name: self.name,
+            shape: [cut.size, cut.size, cut.channels],
+            train,
+            test,
+            flip: true,
+        }
+    }
+
+    fn items(&self, split: Split) -> &[Item] {
         match split {
             Split::Train => &self.train,
             Split::Test => &self.test,
         }
     }
 
-    /// The images in `files`, one after the other. Of several unreadable ones the first is told of.
-    pub fn decode(&self, files: &[PathBuf], size: usize, channels: usize) -> Result<Vec<u8>> {
-        let each = size * size * channels;
-        let mut pixels = Vec::new();
-        let whole = files.len().checked_mul(each);
-        let room = whole.filter(|whole| pixels.try_reserve_exact(*whole).is_ok());
-        let Some(whole) = room else {
-            return Err(Error::new(format!(
-                "{} images of {size}×{size}×{channels} do not fit in memory; use fewer or lower model.size",
-                files.len()
-            )));
+    /// How many images `split` becomes.
+    pub fn count(&self, split: Split, cut: &Cut) -> usize {
+        self.items(split).len() * cut.parts
+    }
+
+    /// The first `count` training images, decoded.
+    pub fn first(&self, count: usize, cut: &Cut) -> Result<Vec<u8>> {
+        let items = count.div_ceil(cut.parts).min(self.train.len());
+        let mut pixels = decode(&runs(&self.train[..items]), cut)?;
+        pixels.truncate(count * cut.bytes() / cut.parts);
+        Ok(pixels)
+    }
+
+    /// Decodes all images, those to train on first, and gives them to `take` piece by piece. Of several unreadable
+    /// ones the first is told of; what `take` could not do is handed back.
+    fn decode_all(
+        &self,
+        cut: &Cut,
+        follow: Follow,
+        take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<io::Result<()>> {
+        let total = self.train.len() + self.test.len();
+        let runs = [runs(&self.train), runs(&self.test)].concat();
+        let (mut left, mut done) = (&runs[..], 0);
+        while !left.is_empty() {
+            let (mut count, mut images) = (0, 0);
+            while count < left.len() && images < PIECE {
+                images += left[count].len();
+                count += 1;
+            }
+            let (piece, rest) = left.split_at(count);
+            if let Err(error) = take(&decode(piece, cut)?) {
+                return Ok(Err(error));
+            }
+            left = rest;
+            done += images;
+            follow(done * cut.parts, total * cut.parts);
+        }
+        Ok(Ok(()))
+    }
+
+    /// Room in memory for all images.
+    fn room(&self, cut: &Cut) -> Result<Vec<u8>> {
+        let (mut pixels, count) = (Vec::new(), self.train.len() + self.test.len());
+        let whole = count.checked_mul(cut.bytes());
+        match whole.is_some_and(|whole| pixels.try_reserve_exact(whole).is_ok()) {
+            true => Ok(pixels),
+            false => Err(Error::new(format!(
+                "{count} images of {size}×{size}×{}, {} parts of each, do not fit in memory; use fewer or lower model.size",
+                cut.channels,
+                cut.parts,
+                size = cut.size,
+            ))),
+        }
+    }
+
+    /// Everything that decides what the pixels are, if they are worth keeping.
+    fn key(&self, cut: &Cut, cache: &Path) -> Option<Key> {
+        let sizes = [&self.train, &self.test].map(|items| items.len() * cut.bytes());
+        let mut stamp = Stamp::new(cache, self.name, &self.dir, &format!("{cut:?}"), sizes)?;
+        let mut encoded = 0;
+        for file in &self.files {
+            stamp.add(&file.to_string_lossy());
+            encoded += stamp.add_file(file)?;
+        }
+        for split in [Split::Train, Split::Test] {
+            for item in self.items(split) {
+                stamp.add(&item.below);
+                if let Place::File(path) = &item.place {
+                    encoded += stamp.add_file(path)?;
+                }
+            }
+            stamp.add("end of a split");
+        }
+        let pixels = (sizes[0] + sizes[1]) as u64;
+        (encoded.max(pixels) >= WORTH_KEEPING).then(|| stamp.done())
+    }
+}
+
+/// Images that are unpacked at once, together.
+fn runs(items: &[Item]) -> Vec<&[Item]> {
+    items.chunk_by(Item::goes_with).collect()
+}
+
+fn decode(runs: &[&[Item]], cut: &Cut) -> Result<Vec<u8>> {
+    let each = cut.bytes();
+    let count: usize = runs.iter().map(|run| run.len()).sum();
+    let mut pixels = vec![0; count * each];
+    let (mut rest, mut work) = (&mut pixels[..], Vec::new());
+    for run in runs {
+        let (mine, others) = rest.split_at_mut(run.len() * each);
+        work.push((*run, mine));
+        rest = others;
+    }
+    let failed = work.into_par_iter().find_map_first(|(run, out)| {
+        let encoded = match read(run) {
+            Ok(encoded) => encoded,
+            Err(error) => return Some(error),
         };
-        pixels.resize(whole, 0);
-        let failed =
-            pixels
-                .par_chunks_exact_mut(each)
-                .zip(files)
-                .find_map_first(|(image, file)| {
-                    match Picture::load_part(file, self.part, size, channels) {
-                        Ok(picture) => {
-                            image.copy_from_slice(picture.pixels());
-                            None
-                        }
-                        Err(error) => Some(error),
-                    }
-                });
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(pixels),
-        }
+        let images = run
+            .par_iter()
+            .zip(encoded)
+            .zip(out.par_chunks_exact_mut(each));
+        images
+            .map(|((item, bytes), out)| decode_one(item, &bytes, cut, out))
+            .find_map_first(|outcome| outcome.err())
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(pixels),
     }
 }
 
-/// An image file, and its path below the folder that was listed, with `/` on every system.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
-    pub below: String,
-    pub path: PathBuf,
-}
-
-/// The images in `dir` and its folders, sorted by path; hidden files are left out.
-pub(super) fn images_in(dir: &Path) -> Result<Vec<Entry>> {
-    let (mut entries, mut seen) = (Vec::new(), HashSet::new());
-    let mut folders = vec![(String::new(), dir.to_path_buf())];
-    while let Some((prefix, folder)) = folders.pop() {
-        // A link to a folder that was listed already would never end.
-        let real = folder
-            .canonicalize()
-            .map_err(|error| Error::io("open", &folder, error))?;
-        if !seen.insert(real) {
-            continue;
-        }
-        let listed = std::fs::read_dir(&folder).map_err(|e| Error::io("open", &folder, e))?;
-        for entry in listed {
-            let entry = entry.map_err(|error| Error::io("list", &folder, error))?;
-            let (name, path) = (entry.file_name(), entry.path());
-            let name = name.to_string_lossy();
-            if name.starts_with('.') {
-                continue;
-            }
-            // Asking each of many files for more than its kind takes long; links are followed.
-            let kind = entry.file_type();
-            let is_folder = match kind {
-                Ok(kind) if !kind.is_symlink() => kind.is_dir(),
-                _ => path.is_dir(),
-            };
-            if is_folder {
-                folders.push((format!("{prefix}{name}/"), path));
-            } else if is_image(&path) {
-                let below = format!("{prefix}{name}");
-                entries.push(Entry { below, path });
-            }
-        }
+fn decode_one(item: &Item, bytes: &[u8], cut: &Cut, out: &mut [u8]) -> Result<()> {
+    let part = |number| cut.part(&item.below, number);
+    let parts: Vec<Part> = (0..cut.parts).map(part).collect();
+    let pictures = Picture::cut(bytes, &item, &parts, cut.size, cut.channels)?;
+    for (picture, out) in pictures.iter().zip(out.chunks_exact_mut(picture_len(cut))) {
+        out.copy_from_slice(picture.pixels());
     }
-    entries.sort();
-    Ok(entries)
+    Ok(())
 }
 
-fn is_image(path: &Path) -> bool {
-    let ending = path.extension().unwrap_or_default().to_string_lossy();
-    ENDINGS.contains(&ending.to_lowercase().as_str())
+fn picture_len(cut: &Cut) -> usize {
+    cut.size * cut.size * cut.channels
 }

@@ -7,20 +7,32 @@ mod archive;
 pub mod bank;
 mod celeba;
 mod cifar10;
+mod cut;
+pub mod fetch;
 mod folder;
 mod idx;
 pub mod images;
+mod items;
+mod kept;
 mod listing;
+mod mapped;
 mod mat;
+pub mod md5;
+pub mod originals;
+mod parquet;
 mod pickle;
 mod survey;
 mod svhn;
 pub mod swatches;
+mod zip;
 
+pub use listing::Follow;
+pub use mapped::Pixels;
 pub use survey::{Survey, kind_in, survey};
 
 use crate::config::{Config, DataConfig};
 use crate::error::{Error, Result};
+use cut::Cut;
 use listing::Listing;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -96,13 +108,19 @@ enum Source {
 const NOWHERE: fn(&Path) -> bool = |_| false;
 
 /// In the order in which a folder is searched for them.
-static KINDS: [Kind; 7] = [
+static KINDS: [Kind; 8] = [
     whole("swatches", NOWHERE, swatches::open),
     whole("cifar10", cifar10::is_there, cifar10::open),
     whole("svhn", svhn::is_there, svhn::open),
     whole("svhn-extra", NOWHERE, svhn::open_with_extra),
     listed("celeba", celeba::is_there, celeba::HOLDING, celeba::list),
     whole("idx", idx::is_there, idx::open),
+    listed(
+        "parquet",
+        parquet::is_there,
+        parquet::HOLDING,
+        parquet::list,
+    ),
     listed("folder", folder::is_there, folder::HOLDING, folder::list),
 ];
 
@@ -157,28 +175,48 @@ fn folder_of<'a>(config: &'a DataConfig, holding: &str) -> Result<&'a Path> {
     })
 }
 
-/// Opens the data set that `config` names, with square images of side `size` and `channels` where it has a choice.
-pub fn open(config: &DataConfig, size: usize, channels: usize) -> Result<Box<dyn Dataset>> {
+/// Opens the data set that `config` names, with square images of side `size` and `channels` where it has a choice;
+/// `follow` is told how far decoding is.
+pub fn open(
+    config: &DataConfig,
+    size: usize,
+    channels: usize,
+    follow: Follow,
+) -> Result<Box<dyn Dataset>> {
     match find(&config.name)?.source {
-        Source::Whole(open) => open(config, size, channels),
+        Source::Whole(open) => {
+            cut::check_unused(config)?;
+            open(config, size, channels)
+        }
         Source::Listed(holding, list) => {
             let listing = list(folder_of(config, holding)?)?;
-            Ok(Box::new(listing.open(size, channels)?))
+            let cut = Cut::new(config, listing.part, size, channels);
+            Ok(Box::new(listing.open(&cut, follow)?))
         }
     }
 }
 
 /// The image files in a folder and below, sorted by path.
 pub fn image_files(dir: &Path) -> Result<Vec<PathBuf>> {
-    Ok(listing::images_in(dir)?
+    let file = |item: items::Item| match item.place {
+        items::Place::File(path) => Some(path),
+        _ => None,
+    };
+    Ok(items::images_in(dir)?
         .into_iter()
-        .map(|entry| entry.path)
+        .filter_map(file)
         .collect())
 }
 
 /// Opens the data set of a whole configuration, and refuses one whose images the model cannot take.
 pub fn open_for(config: &Config) -> Result<Box<dyn Dataset>> {
-    let data = open(&config.data, config.model.size, config.model.image_channels)?;
+    open_followed(config, &mut |_, _| {})
+}
+
+/// The same, telling `follow` how far decoding is.
+pub fn open_followed(config: &Config, follow: Follow) -> Result<Box<dyn Dataset>> {
+    let model = &config.model;
+    let data = open(&config.data, model.size, model.image_channels, follow)?;
     let [height, width, channels] = data.shape();
     let (size, wanted) = (config.model.size, config.model.image_channels);
     if [height, width, channels] != [size, size, wanted] {

@@ -3,6 +3,7 @@
 //! Kinds are asked in turn whether their files are there, a plain folder of images last, since it would claim the
 //! images of others too. Where images are single files, only those that are shown are decoded.
 
+use super::cut::{Cut, check_unused};
 use super::{Dataset, KINDS, Kind, Source, Split};
 use crate::config::DataConfig;
 use crate::error::{Error, Result};
@@ -24,16 +25,18 @@ pub struct Survey {
     pub shown: Vec<Picture>,
 }
 
-/// Looks at `dir`. Images in files of their own are resized to side `size`; at most `shown` are kept to look at.
-pub fn survey(dir: &Path, size: usize, shown: usize) -> Result<Survey> {
+/// Looks at `dir`. Images in files of their own are cut as `config` says and resized to side `size`; at most `shown` are
+/// kept to look at.
+pub fn survey(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Result<Survey> {
     let kind = find_kind(dir)?;
     match kind.source {
         Source::Whole(open) => {
             let config = DataConfig {
                 name: kind.name.into(),
                 dir: Some(dir.into()),
-                ..DataConfig::default()
+                ..config.clone()
             };
+            check_unused(&config)?;
             let data = open(&config, size, 3)?;
             let shape = data.shape();
             Ok(Survey {
@@ -47,13 +50,12 @@ pub fn survey(dir: &Path, size: usize, shown: usize) -> Result<Survey> {
         Source::Listed(_, list) => {
             let listing = list(dir)?;
             let shape = [size, size, 3];
-            let files = listing.files(Split::Train);
-            let files = &files[..shown.min(files.len())];
-            let pixels = listing.decode(files, size, 3)?;
+            let cut = Cut::new(config, listing.part, size, 3);
+            let pixels = listing.first(shown, &cut)?;
             Ok(Survey {
                 name: kind.name,
-                train: listing.train.len(),
-                test: listing.test.len(),
+                train: listing.count(Split::Train, &cut),
+                test: listing.count(Split::Test, &cut),
                 shape,
                 shown: Picture::batch(shape, &pixels)?,
             })
@@ -73,7 +75,7 @@ fn find_kind(dir: &Path) -> Result<&'static Kind> {
     found.ok_or_else(|| {
         Error::new(format!(
             "{} holds no data set that is known; looked for CIFAR-10 (batches or tar.gz), SVHN (train_32x32.mat), CelebA \
-             (img_align_celeba), idx files (train-images-idx3-ubyte) and images (PNG, JPEG, WebP)",
+             (img_align_celeba or its zip), idx files (train-images-idx3-ubyte), parquet files and images (PNG, JPEG, WebP)",
             dir.display()
         ))
     })

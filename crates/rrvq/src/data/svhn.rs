@@ -50,8 +50,8 @@ fn load(dir: &Path, name: &'static str, train: &[&str]) -> Result<Images> {
     Ok(Images {
         name,
         shape: [SIDE, SIDE, 3],
-        train: images,
-        test: read(&dir.join(TEST))?,
+        train: images.into(),
+        test: read(&dir.join(TEST))?.into(),
         flip: false,
     })
 }

@@ -17,8 +17,9 @@ pub struct Drawn<'g> {
     pub z: Var<'g>,
     /// KL(q ‖ p) of each row in nats, [rows, 1].
     pub kl: Var<'g>,
-    /// log p − log q of the sample, [rows, 1].
-    pub log_weight: Var<'g>,
+    /// log p and log q of the sample, [rows, 1] each.
+    pub log_p: Var<'g>,
+    pub log_q: Var<'g>,
 }
 
 impl<'g> Gaussian<'g> {
@@ -68,7 +69,8 @@ impl<'g> Gaussian<'g> {
         Drawn {
             z,
             kl: self.divergence(prior),
-            log_weight: prior.log_density(z) - self.log_density(z),
+            log_p: prior.log_density(z),
+            log_q: self.log_density(z),
         }
     }
 }

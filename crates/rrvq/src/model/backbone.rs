@@ -1,6 +1,6 @@
 //! Weight-normalised convolutions and residual blocks.
 
-use crate::config::{Border, Grow, ModelConfig};
+use crate::config::{Backbone, Border, Grow, ModelConfig};
 use rrvq_tensor::{Graph, Init, Var};
 use std::cell::RefCell;
 
@@ -32,12 +32,25 @@ impl<'g> Pen<'g> {
         }
     }
 
+    /// Side of the kernels between maps. A fully connected layer sees one pixel with everything in it.
+    pub fn kernel(&self) -> usize {
+        match self.config.backbone {
+            Backbone::Convolution => 3,
+            Backbone::Mlp => 1,
+        }
+    }
+
     /// What an initialising pen found.
     pub fn found(&self) -> Vec<(String, Var<'g>)> {
         self.found
             .as_ref()
             .map(|f| f.borrow().clone())
             .unwrap_or_default()
+    }
+
+    /// Whether this drawing finds first values.
+    pub fn initialises(&self) -> bool {
+        self.found.is_some()
     }
 
     /// Has the parameter `name` start at `value`, where an initialiser cannot say it.
@@ -64,7 +77,7 @@ impl<'g> Pen<'g> {
     /// A convolution of stride 1 or one that doubles the sides, whose outputs start with a standard deviation of `gain`.
     pub fn gained(&self, name: &str, x: Var<'g>, out: usize, grows: bool, gain: f32) -> Var<'g> {
         let plain = |x: Var<'g>| {
-            let shape = [3, 3, x.dim(3), out];
+            let shape = [self.kernel(), self.kernel(), x.dim(3), out];
             self.normalised(name, &shape, [1, 1, 1, out], gain, |w| x.conv(w, 1))
         };
         match (grows, self.config.grow) {
@@ -77,11 +90,11 @@ impl<'g> Pen<'g> {
     /// The convolution that makes the picture. Bytes span [−0.5, 0.5]: its outputs start with a standard
     /// deviation of 0.1, so that the first pictures are near grey, well inside.
     pub fn picture_conv(&self, name: &str, x: Var<'g>, out: usize) -> Var<'g> {
-        let shape = [3, 3, x.dim(3), out];
+        let shape = [self.kernel(), self.kernel(), x.dim(3), out];
         self.normalised(name, &shape, [1, 1, 1, out], 0.1, |w| {
-            match self.config.border {
-                Border::Zero => x.conv(w, 1),
-                Border::Edge => x.edge_pad(1).conv_valid(w, 1),
+            match (self.config.backbone, self.config.border) {
+                (Backbone::Mlp, _) | (_, Border::Zero) => x.conv(w, 1),
+                (_, Border::Edge) => x.edge_pad(1).conv_valid(w, 1),
             }
         })
     }
@@ -99,7 +112,7 @@ impl<'g> Pen<'g> {
         })
     }
 
-    fn normalised(
+    pub(crate) fn normalised(
         &self,
         name: &str,
         shape: &[usize; 4],
@@ -137,7 +150,7 @@ impl<'g> Pen<'g> {
         let c = x.dim(3);
         let (a, b) = (format!("{name}.a"), format!("{name}.b"));
         let h = match resize {
-            Resize::Same => self.conv(&a, x.elu(), c, 3, 1),
+            Resize::Same => self.conv(&a, x.elu(), c, self.kernel(), 1),
             Resize::Down => self.conv(&a, x.elu(), c, 3, 2),
             Resize::Up => self.grow(&a, x.elu(), c),
         };
@@ -146,7 +159,7 @@ impl<'g> Pen<'g> {
             Resize::Down => x.avg_pool(2),
             Resize::Up => x.upsample(2),
         };
-        identity + self.conv(&b, h.elu(), c, 3, 1) * 0.1
+        identity + self.conv(&b, h.elu(), c, self.kernel(), 1) * 0.1
     }
 
     /// Several blocks, the first of which resizes.

@@ -1,20 +1,27 @@
 //! Up pass, down pass, ELBO.
 //!
-//! The down pass is written once, out of the pieces in [`super::steps`]. What differs between inference and generation is where a layer's sample
-//! comes from ([`Posterior`]): q in inference, p in generation.
+//! The down pass is written once, out of the pieces in `steps`. What differs between inference and generation is
+//! where a layer's sample comes from ([`Posterior`]): q in inference, p in generation.
 
 use super::backbone::{Pen, Resize};
-use crate::config::{LatentKind, ModelConfig, Sample, Top};
-use crate::latent::gaussian::Gaussian;
-use crate::latent::responsibility::{Sampling, any_code};
+use super::layer::{Latent, Look, Spot, Weight};
+use crate::config::{Backbone, LatentKind, ModelConfig, Sample};
+use crate::latent::nearest::Moved;
+use crate::latent::responsibility::Sampling;
 use crate::likelihood::Pixels;
-use rrvq_tensor::op::Sampled;
+use rrvq_tensor::optim::Optimiser;
 use rrvq_tensor::{DType, Graph, Var};
 
 /// A model on a drawing surface.
 pub struct Hierarchy<'g> {
     pub pen: Pen<'g>,
+    /// Sides of each layer's map of latents, and of its features.
     pub(super) sides: Vec<usize>,
+    pub(super) features: Vec<usize>,
+    /// Images, and samples of each.
+    images: usize,
+    particles: usize,
+    /// Both multiplied: how many times the down pass is made.
     pub(super) batch: usize,
 }
 
@@ -24,14 +31,20 @@ pub struct Elbo<'g> {
     pub log_likelihood: Var<'g>,
     /// KL of each layer and image in nats, [n, 1] each.
     pub kl: Vec<Var<'g>>,
-    /// The sampled codes of each layer, [n · M, 1]; none where latents are Gaussians.
+    /// What the layers below see of each layer's sample, [n · M, d_e].
+    pub samples: Vec<Var<'g>>,
+    /// The sampled codes of each layer, [n · M, 1]; none where latents are not codes.
     pub codes: Vec<Var<'g>>,
     /// What training adds to the ELBO, in nats an image, [n, 1]: the losses of nearest codes.
     pub penalty: Option<Var<'g>>,
+    /// Where averages move the codebooks: what a training step makes of them.
+    pub moved: Vec<Moved<'g>>,
     /// Mean of each pixel, in bytes: 0 … 255, [n, h, w, channels].
     pub picture: Var<'g>,
     /// log p(x, z) − log q(z | x) of the sample, [n, 1]; only where it was asked for.
     pub log_weight: Option<Var<'g>>,
+    /// log q(z | x) of the sample, likewise.
+    pub log_q: Option<Var<'g>>,
 }
 
 /// Where the samples of the down pass come from.
@@ -39,50 +52,17 @@ pub struct Elbo<'g> {
 struct Posterior<'a, 'g> {
     /// Up-pass features of each layer, bottom first; without them, samples come from the prior.
     up: Option<&'a [Var<'g>]>,
-    relaxed: bool,
-    /// Draw the log probability of every sample, at the price of K-wide tensors.
-    weigh: bool,
-}
-
-/// Where in the down pass a latent is drawn.
-struct Spot<'g> {
-    layer: usize,
-    /// Features from above.
-    d: Var<'g>,
-    /// Features of the up pass; without them, samples come from the prior.
-    up: Option<Var<'g>>,
-    how: Sampling<'g>,
-}
-
-/// What a layer's sample is to the rest of the model.
-#[derive(Clone, Copy)]
-struct Latent<'g> {
-    /// [rows, d_e].
-    z: Var<'g>,
-    /// Nats of each row, [rows, 1].
-    kl: Var<'g>,
-    code: Option<Var<'g>>,
-    /// Nats of each row that training adds, [rows, 1].
-    penalty: Option<Var<'g>>,
-}
-
-impl<'g> From<Sampled<'g>> for Latent<'g> {
-    fn from(sampled: Sampled<'g>) -> Self {
-        Latent {
-            z: sampled.z,
-            kl: sampled.kl,
-            code: Some(sampled.index),
-            penalty: None,
-        }
-    }
+    /// Codes of each layer, bottom first, [n · M, 1]; with them, nothing is sampled.
+    given: Option<&'a [Var<'g>]>,
+    look: Look,
 }
 
 /// What the down pass gives.
 struct Down<'g> {
     features: Var<'g>,
     latents: Vec<Latent<'g>>,
-    /// log p − log q of each layer's samples, where asked for.
-    weights: Vec<Var<'g>>,
+    /// Of each layer's samples, where asked for.
+    weights: Vec<Weight<'g>>,
 }
 
 impl<'g> Hierarchy<'g> {
@@ -91,8 +71,25 @@ impl<'g> Hierarchy<'g> {
     }
 
     pub fn with_pen(pen: Pen<'g>, batch: usize) -> Self {
-        let sides = pen.config.sides();
-        Hierarchy { pen, sides, batch }
+        Hierarchy {
+            sides: pen.config.sides(),
+            features: Self::feature_sides(&pen),
+            images: batch,
+            particles: 1,
+            batch,
+            pen,
+        }
+    }
+
+    /// The same with `particles` samples of each image, all first ones before all second ones.
+    pub fn with_particles(mut self, particles: usize) -> Self {
+        self.particles = particles;
+        self.batch = self.images * particles;
+        self
+    }
+
+    pub fn particles(&self) -> usize {
+        self.particles
     }
 
     /// The input all programs that look at images share.
@@ -100,7 +97,7 @@ impl<'g> Hierarchy<'g> {
         let c = self.pen.config;
         self.pen.graph.input(
             "images",
-            &[self.batch, c.size, c.size, c.image_channels],
+            &[self.images, c.size, c.size, c.image_channels],
             DType::U8,
         )
     }
@@ -108,38 +105,49 @@ impl<'g> Hierarchy<'g> {
     /// The ELBO as training sees it.
     pub fn training_elbo(&self) -> Elbo<'g> {
         let relaxed = self.pen.config.sample == Sample::Relaxed;
-        self.elbo(self.images(), relaxed, false)
+        self.elbo(Look::Train { relaxed })
     }
 
     /// The ELBO with hard samples, the only one that is reported.
     pub fn hard_elbo(&self) -> Elbo<'g> {
-        self.elbo(self.images(), false, false)
+        self.elbo(Look::Hard)
     }
 
     /// The same with the log weight of the sample, for the importance bound.
     pub fn weighed_elbo(&self) -> Elbo<'g> {
-        self.elbo(self.images(), false, true)
+        self.elbo(Look::Weighed)
     }
 
-    fn elbo(&self, images: Var<'g>, relaxed: bool, weigh: bool) -> Elbo<'g> {
-        let bytes = images.to_f32();
+    /// The same for an estimator that scores samples instead of looking through them.
+    pub fn scored_elbo(&self) -> Elbo<'g> {
+        self.elbo(Look::Scored)
+    }
+
+    fn elbo(&self, look: Look) -> Elbo<'g> {
+        let bytes = self.images().to_f32();
         let up = self.up(bytes);
-        let down = self.down(Posterior {
+        let up: Vec<Var<'g>> = up
+            .into_iter()
+            .map(|map| self.for_each_particle(map))
+            .collect();
+        let bytes = self.for_each_particle(bytes);
+        let mut down = self.down(Posterior {
             up: Some(&up),
-            relaxed,
-            weigh,
+            given: None,
+            look,
         });
         let pixels = self.decode(down.features);
         let log_likelihood = pixels.log_likelihood(bytes);
         let n = self.batch;
         let per_image = |rows: Var<'g>| rows.reshape(&[n, rows.size() / n]).sum_last();
-        let log_weight = weigh.then(|| {
-            down.weights
-                .iter()
-                .fold(log_likelihood, |sum, &w| sum + per_image(w))
+        let log_weight = look.weighs().then(|| {
+            let of_layer = |w: &Weight<'g>| per_image(w.log_p - w.log_q);
+            let layers = down.weights.iter().map(of_layer);
+            layers.fold(log_likelihood, |sum, w| sum + w)
         });
         Elbo {
             log_likelihood,
+            samples: down.latents.iter().map(|l| l.z).collect(),
             kl: down.latents.iter().map(|l| per_image(l.kl)).collect(),
             codes: down.latents.iter().filter_map(|l| l.code).collect(),
             penalty: down
@@ -147,17 +155,46 @@ impl<'g> Hierarchy<'g> {
                 .iter()
                 .filter_map(|l| l.penalty.map(per_image))
                 .reduce(|a, b| a + b),
+            moved: down
+                .latents
+                .iter_mut()
+                .filter_map(|l| l.moved.take())
+                .collect(),
             picture: to_bytes(pixels.mean()),
             log_weight,
+            log_q: down
+                .weights
+                .iter()
+                .map(|w| per_image(w.log_q))
+                .reduce(|a, b| a + b),
         }
+    }
+
+    /// A map of each image as one of each sample.
+    fn for_each_particle(&self, map: Var<'g>) -> Var<'g> {
+        let mut shape = map.shape();
+        shape[0] *= self.particles;
+        map.reshape(&[1, map.size()])
+            .broadcast(&[self.particles, map.size()])
+            .reshape(&shape)
     }
 
     /// Pictures from the prior, one top-down pass: means of the pixels in bytes.
     pub fn generate(&self) -> Var<'g> {
         let down = self.down(Posterior {
             up: None,
-            relaxed: false,
-            weigh: false,
+            given: None,
+            look: Look::Hard,
+        });
+        to_bytes(self.decode(down.features).mean())
+    }
+
+    /// Pictures of given codes, [n · M, 1] for each layer, bottom first: means of the pixels in bytes.
+    pub fn picture_of(&self, codes: &[Var<'g>]) -> Var<'g> {
+        let down = self.down(Posterior {
+            up: None,
+            given: Some(codes),
+            look: Look::Hard,
         });
         to_bytes(self.decode(down.features).mean())
     }
@@ -168,15 +205,18 @@ impl<'g> Hierarchy<'g> {
         let c = pen.config.channels;
         // Pixel centres in (−1, 1).
         let x = (bytes + 0.5) * (1.0 / 128.0) - 1.0;
-        let mut h = pen.conv("enc.1", x, c, 3, 2);
+        let mut h = match pen.config.backbone {
+            Backbone::Convolution => pen.conv("enc.1", x, c, 3, 2),
+            Backbone::Mlp => pen.dense_image("enc.1", x),
+        };
         let mut step = 0;
-        while h.dim(1) > self.sides[0] {
+        while h.dim(1) > self.features[0] {
             step += 1;
             h = pen.conv(&format!("enc.1.down{step}"), h.elu(), c, 3, 2);
         }
         let mut features = vec![h];
-        for layer in 1..self.sides.len() {
-            let shrinks = self.sides[layer] < self.sides[layer - 1];
+        for layer in 1..self.features.len() {
+            let shrinks = self.features[layer] < self.features[layer - 1];
             let resize = if shrinks { Resize::Down } else { Resize::Same };
             h = pen.blocks(&format!("enc.{}", layer + 1), h, pen.config.blocks, resize);
             features.push(h);
@@ -198,20 +238,24 @@ impl<'g> Hierarchy<'g> {
                 how: Sampling {
                     tau,
                     noise_scale,
-                    relaxed: posterior.relaxed,
+                    relaxed: posterior.look == Look::Train { relaxed: true },
                     stream: layer as u32,
                 },
+                look: posterior.look,
             };
             let (latent, weight) = match pen.config.latent {
-                LatentKind::Code => self.code(&spot, posterior.weigh),
-                LatentKind::Nearest => self.nearest(&spot, posterior.weigh),
-                LatentKind::Gaussian => self.gaussian(&spot, posterior.weigh),
+                _ if posterior.given.is_some() => (self.given(&spot, posterior.given), None),
+                LatentKind::Code => self.code(&spot),
+                LatentKind::Nearest => self.nearest(&spot),
+                LatentKind::Gaussian => self.gaussian(&spot),
+                LatentKind::Bernoulli => self.bits(&spot),
             };
             weights.extend(weight);
+            let z = latent.z;
             if posterior.up.is_some() {
                 latents.push(latent);
             }
-            d = self.below(layer, d, latent.z);
+            d = self.below(layer, d, z);
         }
         latents.reverse();
         Down {
@@ -221,98 +265,13 @@ impl<'g> Hierarchy<'g> {
         }
     }
 
-    /// qladder + qstrap, where there is something to infer from.
-    fn posterior(&self, spot: &Spot<'g>, out: usize) -> Option<Var<'g>> {
-        let ladder = self.qladder(spot.layer, spot.up?, out);
-        Some(self.posterior_rows(spot.layer, spot.d, ladder, out))
-    }
-
-    /// A layer of codes, and log p − log q of its samples where asked for.
-    fn code(&self, spot: &Spot<'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
-        let embed = self.pen.config.embed;
-        let book = self.book(spot.layer);
-        let prior = self.code_prior(spot.layer, spot.d);
-        match self.posterior(spot, embed) {
-            Some(e_q) if weigh => {
-                let w = book.sample_slowly(e_q, prior, spot.how);
-                (w.sampled.into(), Some(w.log_p - w.log_q))
-            }
-            Some(e_q) => (book.sample(e_q, prior, spot.how).into(), None),
-            None => {
-                let z = book.sample_prior(prior, self.rows(spot.layer), spot.how);
-                (generated(z), None)
-            }
-        }
-    }
-
-    /// A layer of nearest codes, likewise.
-    fn nearest(&self, spot: &Spot<'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
-        let config = self.pen.config;
-        let book = self.nearest_book(spot.layer);
-        match self.posterior(spot, config.embed) {
-            Some(e) => {
-                let found = book.quantise(e, config.commitment as f32);
-                let latent = Latent {
-                    penalty: Some(found.penalty),
-                    ..found.sampled.into()
-                };
-                // The posterior is certain: log p − log q is −ln K.
-                (latent, weigh.then(|| -latent.kl))
-            }
-            None => {
-                let rows = self.rows(spot.layer);
-                (generated(any_code(book.mu, rows, spot.how.stream)), None)
-            }
-        }
-    }
-
-    /// A layer of Gaussians, likewise.
-    fn gaussian(&self, spot: &Spot<'g>, weigh: bool) -> (Latent<'g>, Option<Var<'g>>) {
-        let embed = self.pen.config.embed;
-        let (out, rows) = (2 * embed, self.rows(spot.layer));
-        let Sampling {
-            noise_scale,
-            stream,
-            ..
-        } = spot.how;
-        let fixed = spot.layer + 1 == self.layers() && self.pen.config.top == Top::Uniform;
-        let prior = match fixed {
-            true => Gaussian::standard(self.pen.graph, rows, embed),
-            false => Gaussian::from_rows(self.pstrap(spot.layer, spot.d, out)),
-        };
-        match self.posterior(spot, out) {
-            Some(rows) => {
-                let drawn = Gaussian::from_rows(rows).draw(prior, noise_scale, stream);
-                let latent = Latent {
-                    z: drawn.z,
-                    kl: drawn.kl,
-                    code: None,
-                    penalty: None,
-                };
-                (latent, weigh.then_some(drawn.log_weight))
-            }
-            None => (generated(prior.sample(noise_scale, stream)), None),
-        }
-    }
-
     /// dec_1: a transposed convolution in its sub-pixel form, then the likelihood.
     pub(super) fn decode(&self, d: Var<'g>) -> Pixels<'g> {
         let (pen, config) = (&self.pen, self.pen.config);
-        let factor = config.size / self.sides[0];
+        let factor = config.size / self.features[0];
         let channels = Pixels::channels(config) * factor * factor;
         let raw = pen.picture_conv("dec.1", d.elu(), channels);
         Pixels::draw(pen, raw.depth_to_space(factor))
-    }
-}
-
-/// A sample of the prior, which has no divergence from it.
-fn generated<'g>(z: Var<'g>) -> Latent<'g> {
-    let kl = z.graph().full(0.0, &[z.dim(0), 1]);
-    Latent {
-        z,
-        kl,
-        code: None,
-        penalty: None,
     }
 }
 
@@ -350,6 +309,19 @@ impl<'g> Elbo<'g> {
             None => nats,
         };
         nats * (1.0 / nats_per_dim(config)) as f32
+    }
+}
+
+impl<'g> Elbo<'g> {
+    /// Draws what a training step changes: parameters by the gradient of `loss`, codebooks that follow averages by the
+    /// batch. Returns the gradient's global norm.
+    pub fn descend(&self, optimiser: &Optimiser, loss: Var<'g>) -> Var<'g> {
+        let g = loss.graph();
+        let means: Vec<(String, Var<'g>)> = self.moved.iter().map(|m| m.mean.clone()).collect();
+        for (memory, value) in self.moved.iter().flat_map(|m| &m.memories) {
+            g.assign(&memory.name, *value);
+        }
+        optimiser.draw_setting(loss, &means)
     }
 }
 

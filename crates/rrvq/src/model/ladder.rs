@@ -16,7 +16,7 @@ impl<'g> Pen<'g> {
     /// Gaussians start near the standard one: with outputs of variance 1 their first KL is enormous.
     fn first_gain(&self) -> f32 {
         match self.config.latent {
-            LatentKind::Code | LatentKind::Nearest => 1.0,
+            LatentKind::Code | LatentKind::Nearest | LatentKind::Bernoulli => 1.0,
             LatentKind::Gaussian => 0.1,
         }
     }
@@ -29,7 +29,7 @@ impl<'g> Pen<'g> {
 
     /// pladder: code means to down-pass features.
     pub fn pladder(&self, name: &str, z: Var<'g>) -> Var<'g> {
-        let x = self.conv(name, z, self.config.channels, 3, 1);
+        let x = self.conv(name, z, self.config.channels, self.kernel(), 1);
         self.ladder_blocks(name, x)
     }
 

@@ -2,6 +2,9 @@
 //!
 //! - [`backbone`]: weight-normalised convolutions and residual blocks.
 //! - [`ladder`]: the small networks between backbone and embedding space.
+//! - `layer`: a layer of latents, of each kind.
+//! - [`mlp`]: the same without maps.
+//! - [`vimco`]: the bound on several samples, and its gradient.
 //! - [`hierarchy`]: up pass, down pass and ELBO; the posterior's and the prior's use of it side by side.
 //! - `steps`: the pieces of a layer's step, which the codec draws one by one.
 //!
@@ -11,7 +14,10 @@
 pub mod backbone;
 pub mod hierarchy;
 pub mod ladder;
+mod layer;
+pub mod mlp;
 mod steps;
+pub mod vimco;
 
 pub use backbone::Pen;
 pub use hierarchy::{Elbo, Hierarchy};

@@ -4,9 +4,9 @@
 //! images lie on the device, a burst says which of them each step sees, and no step waits for the host.
 
 use super::{Model, one};
-use crate::config::{Optimiser as Rule, TrainConfig};
+use crate::config::{Estimator, Optimiser as Rule, TrainConfig};
 use crate::error::Result;
-use crate::model::Hierarchy;
+use crate::model::{Elbo, Hierarchy};
 use crate::train::batches::Batches;
 use rrvq_tensor::device::{Frame, Timed, counter};
 use rrvq_tensor::optim::{Optimiser, Rule as UpdateRule};
@@ -15,7 +15,7 @@ use rrvq_tensor::{Data, Device, Graph, Plan, Program, Store, Var};
 /// What one training step tells, in nats averaged over the batch where it is not a norm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Bits a dimension, free bits included.
+    /// Bits a dimension, free bits included; of the K-sample bound, under VIMCO.
     pub loss: f64,
     pub log_likelihood: f64,
     /// Of each layer, bottom first.
@@ -92,14 +92,28 @@ impl Words {
 /// In the order they are compiled in, which [`Step::outcome`] relies on.
 const OUTPUTS: [&str; 4] = ["loss", "log_likelihood", "norm", "kl"];
 
+/// What training lowers, and the pieces it tells of.
+pub fn objective<'g>(
+    graph: &'g Graph,
+    model: &'g Model,
+    train: &TrainConfig,
+) -> (Elbo<'g>, Var<'g>) {
+    let hierarchy = Hierarchy::new(graph, &model.config, train.batch);
+    if train.estimator == Estimator::Vimco {
+        return hierarchy.with_particles(train.particles).vimco();
+    }
+    let elbo = hierarchy.training_elbo();
+    let loss = match train.kl_warmup {
+        0 => elbo.loss(&model.config),
+        _ => elbo.weighted_loss(&model.config, graph.scalar_input("kl_weight")),
+    };
+    (elbo, loss)
+}
+
 impl Step {
     pub fn new(device: &Device, model: &Model, train: &TrainConfig) -> Result<Self> {
         let graph = Graph::new();
-        let elbo = Hierarchy::new(&graph, &model.config, train.batch).training_elbo();
-        let loss = match train.kl_warmup {
-            0 => elbo.loss(&model.config),
-            _ => elbo.weighted_loss(&model.config, graph.scalar_input("kl_weight")),
-        };
+        let (elbo, loss) = objective(&graph, model, train);
         let optimiser = Optimiser {
             rule: match train.optimiser {
                 Rule::AdaMax => UpdateRule::AdaMax,
@@ -111,9 +125,12 @@ impl Step {
             clip: train.clip as f32,
             ema: train.ema as f32,
         };
-        let norm = optimiser.draw(loss);
+        let norm = elbo.descend(&optimiser, loss);
         let kl: Vec<Var<'_>> = elbo.kl.iter().map(|kl| kl.sum().reshape(&[1])).collect();
-        let values = [loss, elbo.log_likelihood.sum(), norm, graph.concat(&kl, 0)];
+        // Averages over the samples of an image, where there are several.
+        let share = train.batch as f32 / elbo.log_likelihood.dim(0) as f32;
+        let likelihood = elbo.log_likelihood.sum() * share;
+        let values = [loss, likelihood, norm, graph.concat(&kl, 0) * share];
         let outputs: Vec<(&str, Var<'_>)> = OUTPUTS.into_iter().zip(values).collect();
         Ok(Step {
             program: Program::new(device, &graph, &model.layout, &outputs)?,

@@ -3,11 +3,12 @@
 use super::schedule::Plateau;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::latent::nearest::Memory;
 use crate::programs::Model;
 use crate::run::{Run, write_atomic};
-use rrvq_tensor::Store;
 use rrvq_tensor::optim::STATES;
 use rrvq_tensor::params::{Tensors, from_safetensors, to_safetensors};
+use rrvq_tensor::{Layout, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -21,12 +22,41 @@ pub struct Progress {
     pub seconds: f64,
 }
 
-/// Writes model, then state; each is whole or the old one stays. Between the two, the state is the older one, and
+/// How the names of memories begin in a file.
+const MEMORY: &str = "memory/";
+
+/// What a checkpoint is about: the parameters, and what a step keeps besides.
+#[derive(Clone, Copy)]
+pub struct Kept<'a> {
+    pub layout: &'a Layout,
+    pub memories: &'a [Memory],
+}
+
+impl Model {
+    pub fn kept(&self) -> Kept<'_> {
+        Kept {
+            layout: &self.layout,
+            memories: &self.memories,
+        }
+    }
+}
+
+/// Writes model, then state, both with `notes`; each is whole or the old one stays. Between the two, the state is the older one, and
 /// going on from it makes the same model again.
-pub fn save(run: &Run, model: &Model, store: &mut Store, progress: &Progress) -> Result<()> {
+pub fn save(
+    run: &Run,
+    kept: Kept<'_>,
+    store: &mut Store,
+    progress: &Progress,
+    notes: &[(&str, &str)],
+) -> Result<()> {
     store.fetch()?;
     let mut metadata = BTreeMap::from([("step".to_string(), progress.step.to_string())]);
-    let ema = model.layout.tensors(store.get("ema"), "");
+    let notes = notes
+        .iter()
+        .map(|(key, text)| (key.to_string(), text.to_string()));
+    metadata.extend(notes);
+    let ema = kept.layout.tensors(store.get("ema"), "");
     write(&run.model(), &ema, &metadata)?;
     metadata.insert("seconds".into(), progress.seconds.to_string());
     let plateau = serde_json::to_string(&progress.plateau)
@@ -34,7 +64,11 @@ pub fn save(run: &Run, model: &Model, store: &mut Store, progress: &Progress) ->
     metadata.insert("plateau".into(), plateau);
     let mut state = Vec::new();
     for name in STATES {
-        state.extend(model.layout.tensors(store.get(name), &format!("{name}/")));
+        state.extend(kept.layout.tensors(store.get(name), &format!("{name}/")));
+    }
+    for memory in kept.memories {
+        let name = format!("{MEMORY}{}", memory.name);
+        state.push((name, memory.shape.clone(), store.get(&memory.name)));
     }
     write(&run.state(), &state, &metadata)
 }
@@ -67,26 +101,42 @@ pub fn load_model(run: &Run) -> Result<(Config, Model, Store, u64)> {
     let config = Config::load(run.config())?;
     config.validate()?;
     let model = Model::new(&config.model);
-    let tensors = read(&run.model())?;
-    let theta = model
-        .layout
-        .flatten(&tensors, "")
-        .map_err(|e| named(&run.model(), e))?;
-    let step = number(&tensors, "step", &run.model())?;
-    Ok((config, model, Store::with("theta", theta), step))
+    let weights = load_weights(run, &model.layout)?;
+    Ok((config, model, weights.store, weights.step))
+}
+
+/// The averaged weights of a run, as `theta`, and what was noted beside them.
+pub struct Weights {
+    pub store: Store,
+    pub step: u64,
+    pub notes: BTreeMap<String, String>,
+}
+
+pub fn load_weights(run: &Run, layout: &Layout) -> Result<Weights> {
+    let path = run.model();
+    let tensors = read(&path)?;
+    let theta = layout.flatten(&tensors, "").map_err(|e| named(&path, e))?;
+    Ok(Weights {
+        store: Store::with("theta", theta),
+        step: number(&tensors, "step", &path)?,
+        notes: tensors.metadata,
+    })
 }
 
 /// Everything needed to go on training.
-pub fn load_state(run: &Run, model: &Model) -> Result<(Store, Progress)> {
+pub fn load_state(run: &Run, kept: Kept<'_>) -> Result<(Store, Progress)> {
     let path = run.state();
     let tensors = read(&path)?;
     let mut store = Store::default();
     for name in STATES {
-        let flat = model
+        let flat = kept
             .layout
             .flatten(&tensors, &format!("{name}/"))
             .map_err(|e| named(&path, e))?;
         store.insert(name, flat);
+    }
+    for memory in kept.memories {
+        store.insert(&memory.name, remembered(&tensors, memory, &path)?);
     }
     let missing = |key: &str| {
         Error::new(format!(
@@ -104,6 +154,24 @@ pub fn load_state(run: &Run, model: &Model) -> Result<(Store, Progress)> {
         seconds: number(&tensors, "seconds", &path)?,
     };
     Ok((store, progress))
+}
+
+/// A memory as the file has it.
+fn remembered(tensors: &Tensors, memory: &Memory, path: &Path) -> Result<Vec<f32>> {
+    let name = format!("{MEMORY}{}", memory.name);
+    match tensors.map.get(&name) {
+        Some((shape, values)) if *shape == memory.shape => Ok(values.clone()),
+        found => {
+            let (path, want) = (path.display(), &memory.shape);
+            let has = match found {
+                Some((shape, _)) => format!("tensor {name} of shape {shape:?}"),
+                None => format!("no tensor {name}"),
+            };
+            Err(Error::new(format!(
+                "{path} has {has} where the model wants {want:?}; the run was trained with other settings of its codebook"
+            )))
+        }
+    }
 }
 
 fn number<T: std::str::FromStr>(tensors: &Tensors, key: &str, path: &Path) -> Result<T> {

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub enum Record {
     Train(TrainRecord),
     Eval(EvalRecord),
+    /// The last record of a run that left the finite numbers; resuming from the checkpoint before it drops it.
+    Diverged(DivergedRecord),
 }
 
 impl Record {
@@ -24,6 +26,7 @@ impl Record {
         match self {
             Record::Train(record) => record.step,
             Record::Eval(record) => record.step,
+            Record::Diverged(record) => record.step,
         }
     }
 }
@@ -81,6 +84,17 @@ pub struct EvalRecord {
     pub usage: Vec<Usage>,
     /// Seconds the evaluation took.
     pub seconds: f64,
+}
+
+/// Where a run left the finite numbers.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DivergedRecord {
+    /// Steps made, the one that failed included.
+    pub step: usize,
+    /// What was not finite first, such as "the KL of layer 2".
+    pub place: String,
+    /// The whole sentence, with what may be done.
+    pub said: String,
 }
 
 /// How the codes of a layer are used.

@@ -9,7 +9,7 @@ pub mod log;
 pub mod schedule;
 pub mod tensorboard;
 
-use crate::config::{Config, TrainConfig};
+use crate::config::{Config, LatentKind, PriorKind, Sigma, TrainConfig};
 use crate::data::{self, Dataset, Split};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent};
@@ -20,7 +20,7 @@ use crate::run::{Existing, Run, write_atomic};
 use crate::sample::samples_with;
 use batches::Batches;
 use checkpoint::{Progress, load_state, save};
-use log::{EvalRecord, Log, Record, TrainRecord};
+use log::{DivergedRecord, EvalRecord, Log, Record, TrainRecord};
 use rrvq_tensor::{Device, Store};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -35,10 +35,14 @@ pub struct Job {
     pub tensorboard: bool,
     /// What computes. Only the CPU gives the same bits again.
     pub device: Device,
+    /// Seconds of steps after which it evaluates, saves and ends.
+    pub seconds: Option<f64>,
 }
 
 /// Who follows a run: a terminal, a test, a notebook.
 pub trait Watch {
+    /// While a data set is decoded: images done, and images in all.
+    fn decoded(&mut self, _images: usize, _total: usize) {}
     /// Before the first step.
     fn started(&mut self, _start: &Started) {}
     /// After every step.
@@ -81,7 +85,7 @@ pub struct Finished {
 /// Trains as the job says; ends early, saved, when the watcher says so.
 pub fn train(job: &Job, watch: &mut dyn Watch) -> Result<Finished> {
     job.config.validate()?;
-    let data = data::open_for(&job.config)?;
+    let data = data::open_followed(&job.config, &mut |done, total| watch.decoded(done, total))?;
     let run = Run::create(&job.out, job.existing)?;
     let mut trainer = Trainer::new(job, data.as_ref(), run)?;
     watch.started(&trainer.started());
@@ -90,9 +94,9 @@ pub fn train(job: &Job, watch: &mut dyn Watch) -> Result<Finished> {
 
 /// Whether there is a checkpoint to go on from. A run that was killed before its first one starts again; one that
 /// has a model but lost its state must not, as that would replace the model.
-fn goes_on(job: &Job, run: &Run) -> Result<bool> {
-    if job.existing != Existing::Resume || run.state().exists() {
-        return Ok(job.existing == Existing::Resume);
+pub(crate) fn goes_on(existing: Existing, run: &Run) -> Result<bool> {
+    if existing != Existing::Resume || run.state().exists() {
+        return Ok(existing == Existing::Resume);
     }
     match run.model().exists() {
         false => Ok(false),
@@ -105,6 +109,7 @@ fn goes_on(job: &Job, run: &Run) -> Result<bool> {
 
 struct Trainer<'a> {
     device: &'a Device,
+    seconds: Option<f64>,
     config: &'a Config,
     run: Run,
     model: Model,
@@ -141,9 +146,9 @@ impl<'a> Trainer<'a> {
         let model = Model::new(&config.model);
         let train = &config.train;
         let mut batches = Batches::new(data, train.seed, train.batch, config.data.flip);
-        let resuming = goes_on(job, &run)?;
+        let resuming = goes_on(job.existing, &run)?;
         let (store, progress) = match resuming {
-            true => load_state(&run, &model)?,
+            true => load_state(&run, model.kept())?,
             false => (
                 model.initial(device, train.seed, batches.at(0))?,
                 Progress::default(),
@@ -171,6 +176,7 @@ impl<'a> Trainer<'a> {
         batches.put_on_if_useful(device)?;
         Ok(Trainer {
             device,
+            seconds: job.seconds,
             step,
             evaluator,
             sampler,
@@ -205,6 +211,7 @@ impl<'a> Trainer<'a> {
         let steps = train.steps as u64;
         // Steps since the last record, and the seconds they took: evaluations, pictures and saves do not count.
         let (mut since, mut spent, mut interrupted) = (0, 0.0, false);
+        let end = self.seconds.map(|s| self.progress.seconds + s);
         while self.progress.step < steps && !interrupted {
             let begin = Instant::now();
             let outcomes = self.burst()?;
@@ -221,9 +228,11 @@ impl<'a> Trainer<'a> {
                 watch.stepped(self.progress.step as usize, outcome);
             }
             let done = self.progress.step as usize;
-            interrupted = watch.stop() && self.progress.step < steps;
-            let due =
-                |every: usize| done == train.steps || (every > 0 && done.is_multiple_of(every));
+            let over = end.is_some_and(|end| self.progress.seconds >= end);
+            interrupted = (over || watch.stop()) && self.progress.step < steps;
+            let due = |every: usize| {
+                over || done == train.steps || (every > 0 && done.is_multiple_of(every))
+            };
             let save_now = due(train.save_every) || interrupted;
             if save_now {
                 self.prove()?;
@@ -243,7 +252,13 @@ impl<'a> Trainer<'a> {
                 self.draw_samples()?;
             }
             if save_now {
-                save(&self.run, &self.model, &mut self.store, &self.progress)?;
+                save(
+                    &self.run,
+                    self.model.kept(),
+                    &mut self.store,
+                    &self.progress,
+                    &[],
+                )?;
                 self.saved = Some(self.progress.step);
                 watch.saved(done);
             }
@@ -301,7 +316,8 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    fn diverged(&self, place: &str) -> Error {
+    /// The sentence that ends a run, which the log gets too.
+    fn diverged(&mut self, place: &str) -> Error {
         let step = self.progress.step;
         let kept = match self.saved {
             Some(saved) => format!(
@@ -310,9 +326,28 @@ impl<'a> Trainer<'a> {
             ),
             None => "no checkpoint had been written yet".into(),
         };
-        Error::new(format!(
-            "training left the finite numbers at step {step}, first in {place}; {kept}; lower train.lr or train.clip, or lengthen train.warmup"
-        ))
+        let model = &self.config.model;
+        // The paper found this one ablation unstable too.
+        let shaky = model.latent == LatentKind::Code
+            && model.prior == PriorKind::Direct
+            && model.sigma != Sigma::One;
+        let besides = match shaky {
+            true => {
+                "; a direct prior with learnt variances is known to be unstable: model.sigma=\"one\" is steadier"
+            }
+            false => "",
+        };
+        let said = format!(
+            "training left the finite numbers at step {step}, first in {place}; {kept}; lower train.lr or train.clip, or lengthen train.warmup{besides}"
+        );
+        let record = Record::Diverged(DivergedRecord {
+            step: step as usize,
+            place: place.into(),
+            said: said.clone(),
+        });
+        // Whether or not the log can be written, the sentence is what must be said.
+        let _ = self.log.write(&record);
+        Error::new(said)
     }
 
     fn record(&mut self, outcome: &StepOutcome, images_per_second: f64) -> Result<()> {

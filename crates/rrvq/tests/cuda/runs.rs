@@ -77,6 +77,7 @@ fn go(device: &Device, out: &Path, existing: Existing, stop: usize) -> (Notes, F
         existing,
         tensorboard: false,
         device: device.clone(),
+        seconds: None,
     };
     let mut notes = Notes {
         stop,

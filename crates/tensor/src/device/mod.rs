@@ -8,6 +8,7 @@ pub mod cuda;
 mod program;
 mod store;
 
+pub use cuda::nvrtc::cache_dir;
 pub use cuda::program::{Frame, Timed};
 pub use program::{Bank, MIRRORED, Program, mirror};
 pub(crate) use store::find_input;

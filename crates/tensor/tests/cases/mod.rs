@@ -229,6 +229,14 @@ pub fn convolutions() {
             &move |_, x| x[0].edge_pad(1).conv_valid(x[1], stride),
         );
     }
+    // Two rows and three columns, or one row and two: what an autoregressive model may see.
+    for [kh, kw] in [[2, 3], [1, 2]] {
+        check(
+            &format!("valid convolution {kh}x{kw}"),
+            &[&[2, 4, 5, 3], &[kh, kw, 3, 4]],
+            &move |_, x| x[0].pad(1, kh - 1, 0).pad(2, 1, 0).conv_valid(x[1], 1),
+        );
+    }
     // The weight gradient, differentiated once more.
     let weight: &Draw = &|_, x| rrvq_tensor::grad(x[0].conv(x[1], 1).square().sum(), &[x[1]])[0];
     check_scaled(

@@ -42,6 +42,22 @@ fn shapes() -> Vec<ConvShape> {
             ow: 4,
             ..shape(2, (4, 6), (5, 6), 3, 1)
         },
+        // Kernels of two rows and three columns, and of one row and two.
+        ConvShape {
+            kh: 2,
+            pad: 0,
+            oh: 4,
+            ow: 4,
+            ..shape(2, (5, 6), (5, 18), 3, 1)
+        },
+        ConvShape {
+            kh: 1,
+            kw: 2,
+            pad: 0,
+            oh: 4,
+            ow: 5,
+            ..shape(3, (4, 6), (7, 6), 3, 1)
+        },
     ]
 }
 

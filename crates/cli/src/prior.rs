@@ -1,0 +1,122 @@
+//! `rrvq prior`, and what other commands say of a prior.
+
+use crate::args;
+use crate::commands::{as_typed, device};
+use crate::terminal::{Follow, grouped, line, watch_for_interrupts};
+use rrvq::config::Config;
+use rrvq::prior::{self, Prior, PriorJob};
+use rrvq::run::{Existing, Run};
+use rrvq::train::log::{EvalRecord, Record, read};
+use rrvq::{Error, Result};
+use serde_json::{Value, json};
+
+pub fn prior(args: &args::Prior) -> Result<()> {
+    let device = device(&args.compute)?;
+    let run = Run::open(&args.run)?;
+    let existing = match (args.resume, args.overwrite) {
+        (true, _) => Existing::Resume,
+        (_, true) => Existing::Overwrite,
+        _ => Existing::Refuse,
+    };
+    let folder = run.prior();
+    if existing == Existing::Refuse && folder.config().exists() {
+        return Err(Error::new(format!(
+            "{} already holds a prior; go on with it (--resume) or replace it (--overwrite)",
+            folder.dir().display()
+        )));
+    }
+    if existing == Existing::Resume && !folder.config().exists() {
+        return Err(Error::new(format!(
+            "{} holds no prior to go on with; leave --resume out",
+            folder.dir().display()
+        )));
+    }
+    let before = match existing {
+        Existing::Resume => folder.config(),
+        _ => run.config(),
+    };
+    let mut config = Config::load(before)?;
+    for assignment in &args.set {
+        if !assignment.trim_start().starts_with("prior.") {
+            return Err(Error::new(format!(
+                "--set {assignment}: the model is trained; only settings of the section prior can change, such as \
+                 prior.lr=1e-3"
+            )));
+        }
+        config.set(assignment)?;
+    }
+    if let Some(steps) = args.steps {
+        config.prior.steps = steps;
+    }
+    if let Some(seed) = args.seed {
+        config.prior.seed = seed;
+    }
+    if let Some(dir) = &args.data {
+        config.data.dir = Some(dir.clone());
+    }
+    watch_for_interrupts()?;
+    let job = PriorJob {
+        run: args.run.clone(),
+        config,
+        existing,
+        device,
+    };
+    let mut follow = Follow::new("prior");
+    let finished = prior::train(&job, &mut follow)?;
+    drop(follow);
+    line(match finished.interrupted {
+        true => format!(
+            "stopped and saved at step {} of {}; go on with: rrvq prior {} --resume",
+            finished.step,
+            job.config.prior.steps,
+            as_typed(&args.run)
+        ),
+        false => format!(
+            "{} steps done; `rrvq sample` and `rrvq eval` now use the prior in {}",
+            finished.step,
+            folder.dir().display()
+        ),
+    });
+    Ok(())
+}
+
+/// What `rrvq eval` adds for a run with a prior.
+pub fn judged(record: &EvalRecord, found: &Prior, kl: f64) -> (String, Value) {
+    let bits = record.reconstruction + kl;
+    let text = format!(
+        "with the PixelCNN prior (step {}): {bits:.4} bits/dim, of which codes {kl:.4} instead of {:.4}",
+        found.step,
+        record.kl.iter().sum::<f64>()
+    );
+    let value = json!({ "step": found.step, "bits_per_dim": bits, "kl": [kl] });
+    (text, value)
+}
+
+/// What `rrvq info` says of a run's prior, if it has one.
+pub fn described(run: &Run) -> Result<Option<(String, Value)>> {
+    let Some(found) = prior::load(run)? else {
+        return Ok(None);
+    };
+    let last = read(run.prior().log())?
+        .into_iter()
+        .rev()
+        .find_map(|r| match r {
+            Record::Eval(eval) => Some(eval),
+            Record::Train(_) | Record::Diverged(_) => None,
+        });
+    let (steps, parameters) = (found.config.prior.steps, found.model.layout.count());
+    let mut text = format!(
+        "PixelCNN prior: trained {} of {steps} steps, {} layers, {} channels, {} parameters",
+        found.step,
+        found.config.prior.layers,
+        found.config.prior.channels,
+        grouped(parameters)
+    );
+    if let Some(eval) = &last {
+        text += &format!("; {:.4} bits/dim with it", eval.bits_per_dim);
+    }
+    let value = json!({
+        "step": found.step, "steps": steps, "parameters": parameters, "last_evaluation": last,
+    });
+    Ok(Some((text, value)))
+}
