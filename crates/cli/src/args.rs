@@ -38,6 +38,11 @@ pub enum Command {
     Decompress(Decompress),
     /// Make one small file of a run's model, to compress with
     Pack(Pack),
+    /// Judge the codec
+    Codec {
+        #[command(subcommand)]
+        what: Codec,
+    },
     /// What a run is and how far it got
     Info(Info),
     /// The configurations built into the program
@@ -260,6 +265,36 @@ pub struct Decompress {
     /// Replace images that are there already
     #[arg(long)]
     pub force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Codec {
+    /// What the codec is worth beside PNG, WebP, JPEG, JPEG XL and AVIF: size, quality, speed
+    Eval(CodecEval),
+}
+
+#[derive(Arguments)]
+#[command(
+    after_help = "Programs on PATH are compared with as well: cjpeg, cwebp, cjxl and djxl, avifenc and avifdec.\n\n\
+                  Example: rrvq codec eval built-in photos --out comparison"
+)]
+pub struct CodecEval {
+    /// Run folder or packed file of the model, or built-in
+    pub run: PathBuf,
+    /// A data set, whose test images are taken, or a folder of images of any size [default: the run's own data set]
+    pub data: Option<PathBuf>,
+    /// At most this many images; 0 takes all
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub images: usize,
+    /// Also a curve of codes chosen for rate and distortion, which takes longer
+    #[arg(long)]
+    pub search: bool,
+    /// Folder for charts, pictures and a page with all of it
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

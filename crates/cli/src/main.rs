@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod codec;
 mod commands;
+mod compare;
 mod data;
 mod device;
 mod doctor;
@@ -28,6 +29,9 @@ fn main() {
         Command::Compress(compress) => codec::compress(compress),
         Command::Decompress(decompress) => codec::decompress(decompress),
         Command::Pack(pack) => codec::pack(pack),
+        Command::Codec {
+            what: args::Codec::Eval(eval),
+        } => compare::eval(eval),
         Command::Info(info) => commands::info(info),
         Command::Presets(presets) => commands::presets(presets),
         Command::Data { what } => match what {

@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 20] = [
+const COMMANDS: [(&str, &[&str]); 22] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -103,6 +103,11 @@ const COMMANDS: [(&str, &[&str]); 20] = [
         ],
     ),
     ("pack", &["<RUN>", "--out", "--force"]),
+    ("codec", &["eval"]),
+    (
+        "codec eval",
+        &["<RUN>", "[DATA]", "--images", "--search", "--out", "--json"],
+    ),
     ("info", &["<RUN>", "--json"]),
     ("presets", &["[NAME]", "--keys"]),
     ("data", &["info", "fetch"]),

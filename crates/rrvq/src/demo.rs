@@ -248,6 +248,7 @@ fn write_report(
             x_label: "step".into(),
             y_label: "bits per dim".into(),
             log_x: false,
+            dots: false,
             series: curves,
         })
         .write(path)

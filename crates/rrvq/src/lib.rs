@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod codec;
+pub mod compare;
 pub mod config;
 pub mod data;
 pub mod demo;

@@ -9,6 +9,8 @@ use rrvq_tensor::Var;
 
 /// Counts kept back, so that no error of the probabilities' sum can go over the total.
 const SLACK: usize = 1024;
+/// The total as a float, which it is exactly.
+const WHOLE: f32 = TOTAL as f32;
 /// Numbers of at most 2²⁴ whose sum fits 32 bits.
 const PIECE: usize = 128;
 /// More codes than this leave too few counts to say anything with.
@@ -36,8 +38,10 @@ impl<'a> Table<'a> {
         for (counts, numbers) in counts.chunks_mut(PIECE).zip(numbers.chunks(PIECE)) {
             let mut piece = 0u32;
             for (count, number) in counts.iter_mut().zip(numbers) {
-                // A cast takes NaN to 0 and infinity to the largest number.
-                *count = (*number as i32).clamp(1, TOTAL as i32) as u32;
+                // NaN is not above 1 either. Floats are bounded first: integers have no such instruction on older machines.
+                let number = if *number > 1.0 { *number } else { 1.0 };
+                let number = if number < WHOLE { number } else { WHOLE };
+                *count = number as i32 as u32;
                 piece += *count;
                 largest = largest.max(*count);
             }

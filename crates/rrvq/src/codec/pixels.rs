@@ -72,9 +72,17 @@ fn logistic(table: &Heights, place: u32) -> u32 {
 fn place(edge: f32, mean: f32, inverse: f32) -> u32 {
     // A scale is never negative; should one be, counts rise all the same.
     let a = (edge - mean) * inverse.abs();
-    let a = a.clamp(-REACH, REACH) + REACH;
-    // The cast takes NaN to 0, the lower bound, on every machine.
-    (a * (CELLS << STEP_BITS) as f32) as u32
+    // NaN is not above the lower bound, and goes there.
+    let a = if a > -REACH { a } else { -REACH };
+    let a = if a < REACH { a } else { REACH } + REACH;
+    // Through a signed number: the unsigned cast takes twice as long, and both are the same this far below 2³¹.
+    (a * (CELLS << STEP_BITS) as f32) as i32 as u32
+}
+
+/// Counts of a sum of weighted heights.
+#[inline(always)]
+fn counts(sum: u64) -> u32 {
+    (((sum >> (WEIGHT_BITS + HEIGHT_BITS - 32)) * SHARED) >> 32) as u32
 }
 
 /// Codes the pixels of one likelihood; keeps its scratch from pixel to pixel.
@@ -204,20 +212,34 @@ impl Coder {
             *height = logistic(self.table, place(edge, mean, inverse));
             sum += weight as u64 * *height as u64;
         }
-        byte + (((sum >> (WEIGHT_BITS + HEIGHT_BITS - 32)) * SHARED) >> 32) as u32
+        byte + counts(sum)
     }
 
-    /// The slot of a byte.
+    /// The slot of a byte. Inner bytes have both edges looked at in one go.
     fn slot(&mut self, numbers: &[f32], channel: usize, byte: u8) -> Slot {
         let inverses = self.inverses(numbers, channel);
-        let left = self.below(inverses, byte as u32);
-        std::mem::swap(&mut self.low, &mut self.probed);
-        let right = self.below(inverses, byte as u32 + 1);
-        std::mem::swap(&mut self.high, &mut self.probed);
-        Slot {
-            left,
-            count: right - left,
+        let byte = byte as u32;
+        if byte == 0 || byte == 255 {
+            let left = self.below(inverses, byte);
+            std::mem::swap(&mut self.low, &mut self.probed);
+            let right = self.below(inverses, byte + 1);
+            std::mem::swap(&mut self.high, &mut self.probed);
+            let count = right - left;
+            return Slot { left, count };
         }
+        let (lower, upper) = (self.edge(byte), self.edge(byte + 1));
+        let (mut below, mut above) = (0u64, 0u64);
+        let components = self.weights.iter().zip(&self.means).zip(inverses);
+        let heights = self.low.iter_mut().zip(&mut self.high);
+        for (((&weight, &mean), &inverse), (low, high)) in components.zip(heights) {
+            *low = logistic(self.table, place(lower, mean, inverse));
+            *high = logistic(self.table, place(upper, mean, inverse));
+            below += weight as u64 * *low as u64;
+            above += weight as u64 * *high as u64;
+        }
+        let left = counts(below) + byte;
+        let count = counts(above) + byte + 1 - left;
+        Slot { left, count }
     }
 
     /// The byte whose slot holds `place`: the last one with no more counts below it.

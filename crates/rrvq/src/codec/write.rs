@@ -40,6 +40,8 @@ pub struct Summary {
     pub bytes: usize,
     /// Bytes of the chunks of tiles alone.
     pub tile_bytes: usize,
+    /// Bytes of stacks, the model's and those of prediction: all but headers, names and checksums.
+    pub coded_bytes: usize,
     /// Where the time of the model's chunks went, all threads together, without reading back.
     pub times: Times,
 }
@@ -150,12 +152,15 @@ impl Writer<'_> {
         summary: &mut Summary,
     ) -> Result<()> {
         let check = self.check;
-        let planes: Vec<Planes> = images
-            .par_iter()
-            .map(|image| Planes::of(image, check))
-            .collect::<Result<_>>()?;
         let known = self.workers.model().config.image_channels;
         let mut by_model: Vec<bool> = images.iter().map(|i| i.channels() <= known).collect();
+        // Colours that the model has in any case need no other coding.
+        let settled = self.coding == Coding::Model;
+        let planes: Vec<Planes> = images
+            .par_iter()
+            .zip(&by_model)
+            .map(|(image, by_model)| Planes::of(image, !(settled && *by_model), check))
+            .collect::<Result<_>>()?;
         let (mut sequence, mut chunks) = self.code(images, &by_model)?;
         if self.coding == Coding::Smaller {
             if drop_losers(&mut by_model, &planes, &sequence, &chunks) {
@@ -182,12 +187,14 @@ impl Writer<'_> {
         for (chunk, range) in chunks.iter().zip(sequence.chunks()) {
             let payload = tiles_payload(chunk, range.len());
             summary.tile_bytes += payload.len() + BLOCK_OVERHEAD;
+            summary.coded_bytes += payload.len() - 2 - chunk.back.len().div_ceil(8);
             put(Kind::Tiles, &payload)?;
         }
         for (planes, by) in planes.iter().zip(&by_model) {
             let colour = planes.colour.iter().filter(|_| !by);
             for strip in colour.chain(&planes.alpha) {
                 put(Kind::Strip, strip)?;
+                summary.coded_bytes += strip.len();
             }
             summary.by_model += *by as usize;
         }
@@ -264,7 +271,7 @@ struct Planes {
 }
 
 impl Planes {
-    fn of(image: &Image, check: bool) -> Result<Planes> {
+    fn of(image: &Image, colour: bool, check: bool) -> Result<Planes> {
         let code = |samples: &[u8], channels| {
             let shape = Shape {
                 width: image.width,
@@ -278,7 +285,10 @@ impl Planes {
             }
         };
         Ok(Planes {
-            colour: code(&image.colour, image.channels())?,
+            colour: match colour {
+                true => code(&image.colour, image.channels())?,
+                false => Vec::new(),
+            },
             alpha: match &image.alpha {
                 Some(alpha) => code(alpha, 1)?,
                 None => Vec::new(),

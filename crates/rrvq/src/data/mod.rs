@@ -28,14 +28,14 @@ mod zip;
 
 pub use listing::Follow;
 pub use mapped::Pixels;
-pub use survey::{Survey, survey};
+pub use survey::{Survey, kind_in, survey};
 
 use crate::config::{Config, DataConfig};
 use crate::error::{Error, Result};
 use cut::Cut;
 use listing::Listing;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A set of images of one shape.
@@ -194,6 +194,18 @@ pub fn open(
             Ok(Box::new(listing.open(&cut, follow)?))
         }
     }
+}
+
+/// The image files in a folder and below, sorted by path.
+pub fn image_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let file = |item: items::Item| match item.place {
+        items::Place::File(path) => Some(path),
+        _ => None,
+    };
+    Ok(items::images_in(dir)?
+        .into_iter()
+        .filter_map(file)
+        .collect())
 }
 
 /// Opens the data set of a whole configuration, and refuses one whose images the model cannot take.

@@ -4,7 +4,7 @@
 //! images of others too. Where images are single files, only those that are shown are decoded.
 
 use super::cut::{Cut, check_unused};
-use super::{Dataset, KINDS, Source, Split};
+use super::{Dataset, KINDS, Kind, Source, Split};
 use crate::config::DataConfig;
 use crate::error::{Error, Result};
 use crate::picture::Picture;
@@ -28,15 +28,7 @@ pub struct Survey {
 /// Looks at `dir`. Images in files of their own are cut as `config` says and resized to side `size`; at most `shown` are
 /// kept to look at.
 pub fn survey(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Result<Survey> {
-    // A folder that cannot be opened is not one without data.
-    std::fs::metadata(dir).map_err(|error| Error::io("open", dir, error))?;
-    let Some(kind) = KINDS.iter().find(|kind| (kind.is_there)(dir)) else {
-        return Err(Error::new(format!(
-            "{} holds no data set that is known; looked for CIFAR-10 (batches or tar.gz), SVHN (train_32x32.mat), CelebA \
-             (img_align_celeba or its zip), idx files (train-images-idx3-ubyte), parquet files and images (PNG, JPEG, WebP)",
-            dir.display()
-        )));
-    };
+    let kind = find_kind(dir)?;
     match kind.source {
         Source::Whole(open) => {
             let config = DataConfig {
@@ -69,6 +61,24 @@ pub fn survey(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Res
             })
         }
     }
+}
+
+/// The name of the data set in a folder.
+pub fn kind_in(dir: &Path) -> Result<&'static str> {
+    find_kind(dir).map(|kind| kind.name)
+}
+
+fn find_kind(dir: &Path) -> Result<&'static Kind> {
+    // A folder that cannot be opened is not one without data.
+    std::fs::metadata(dir).map_err(|error| Error::io("open", dir, error))?;
+    let found = KINDS.iter().find(|kind| (kind.is_there)(dir));
+    found.ok_or_else(|| {
+        Error::new(format!(
+            "{} holds no data set that is known; looked for CIFAR-10 (batches or tar.gz), SVHN (train_32x32.mat), CelebA \
+             (img_align_celeba or its zip), idx files (train-images-idx3-ubyte), parquet files and images (PNG, JPEG, WebP)",
+            dir.display()
+        ))
+    })
 }
 
 fn first(data: &dyn Dataset, count: usize) -> Result<Vec<Picture>> {

@@ -1,10 +1,10 @@
-//! Line charts as inline SVG.
+//! Line charts as SVG: inside a page, or as a file of their own.
 //!
 //! Colours come from the page's style, so that one drawing serves light and dark. Lines differ in dashes as well as in
 //! colour, for eyes and printers that do not tell colours apart.
 
-use super::escape;
 use super::ticks::Axis;
+use super::{STYLE, escape};
 use std::fmt::Write;
 
 /// A chart of one or more lines over a common axis.
@@ -18,6 +18,8 @@ pub struct Chart {
     pub y_label: String,
     /// Whether the bottom axis is logarithmic; points at or below zero are then left out.
     pub log_x: bool,
+    /// Whether each point has a dot: for lines through few points, which were measured one by one.
+    pub dots: bool,
     /// The lines, in the order of the legend.
     pub series: Vec<Series>,
 }
@@ -48,6 +50,11 @@ const RIGHT: f64 = 20.0;
 const ABOVE: f64 = 14.0;
 const BELOW: f64 = 52.0;
 
+/// Above and below the axes, in a file of its own.
+const TITLE: f64 = 24.0;
+const LEGEND_ROW: f64 = 20.0;
+const LEGEND_COLUMNS: usize = 3;
+
 /// More points than this add bytes and no sight.
 const MOST_POINTS: usize = 1000;
 
@@ -74,6 +81,41 @@ impl Chart {
             html,
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{alt}\">"
         );
+        self.draw(&mut html);
+        html.push_str("</svg>\n");
+        self.write_legend(&mut html);
+        html.push_str("</figure>");
+        html
+    }
+
+    /// The chart as an SVG file, with its title above and its legend below.
+    pub fn to_svg(&self) -> String {
+        let rows = self.series.len().div_ceil(LEGEND_COLUMNS);
+        let height = HEIGHT + TITLE + LEGEND_ROW * rows as f64 + ABOVE;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart file\" viewBox=\"0 0 {WIDTH} {height}\">\n\
+             <style>\n{STYLE}</style>\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
+             <text x=\"{LEFT}\" y=\"20\" class=\"title\">{}</text>\n<g transform=\"translate(0 {TITLE})\">\n",
+            escape(&self.title)
+        );
+        self.draw(&mut svg);
+        let width = (WIDTH - LEFT - RIGHT) / LEGEND_COLUMNS as f64;
+        for (number, series) in self.series.iter().enumerate() {
+            let left = LEFT + width * (number % LEGEND_COLUMNS) as f64;
+            let base = HEIGHT + LEGEND_ROW * (number / LEGEND_COLUMNS + 1) as f64 - 6.0;
+            let (look, line, text) = (number % LOOKS, base - 4.0, left + 36.0);
+            let _ = writeln!(
+                svg,
+                "<path class=\"line look{look}\" d=\"M{left} {line}h28\"/><text x=\"{text}\" y=\"{base}\">{}</text>",
+                escape(&series.name)
+            );
+        }
+        svg.push_str("</g>\n</svg>\n");
+        svg
+    }
+
+    /// Everything within the axes, and the axes.
+    fn draw(&self, html: &mut String) {
         let shown =
             |(x, y): &(f64, f64)| x.is_finite() && y.is_finite() && (*x > 0.0 || !self.log_x);
         let points = || {
@@ -88,7 +130,7 @@ impl Chart {
             false => Axis::linear(points().map(|(x, _)| x), 7, false),
         };
         let y = Axis::linear(points().map(|(_, y)| y), 5, true);
-        self.draw_axes(&mut html, &x, &y);
+        self.draw_axes(html, &x, &y);
         match points().next() {
             None => {
                 let (middle, height) = (LEFT + (WIDTH - LEFT - RIGHT) / 2.0, HEIGHT / 2.0);
@@ -99,14 +141,10 @@ impl Chart {
             }
             Some(_) => {
                 for (number, series) in self.series.iter().enumerate() {
-                    draw_line(&mut html, series, number % LOOKS, &x, &y);
+                    draw_line(html, series, number % LOOKS, &x, &y, self.dots);
                 }
             }
         }
-        html.push_str("</svg>\n");
-        self.write_legend(&mut html);
-        html.push_str("</figure>");
-        html
     }
 
     fn draw_axes(&self, html: &mut String, x: &Axis, y: &Axis) {
@@ -180,7 +218,7 @@ fn across_y(place: f64) -> f64 {
     ABOVE + (1.0 - place) * (HEIGHT - ABOVE - BELOW)
 }
 
-fn draw_line(html: &mut String, series: &Series, look: usize, x: &Axis, y: &Axis) {
+fn draw_line(html: &mut String, series: &Series, look: usize, x: &Axis, y: &Axis, dots: bool) {
     let mut path = String::new();
     let mut pieces: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
     for point in thinned(&series.points) {
@@ -197,13 +235,15 @@ fn draw_line(html: &mut String, series: &Series, look: usize, x: &Axis, y: &Axis
             let pen = if number == 0 { 'M' } else { 'L' };
             let _ = write!(path, "{pen}{:.1} {:.1}", across_x(*px), across_y(*py));
         }
-        if let [(px, py)] = piece.as_slice() {
-            // A point without neighbours has no line; it gets a dot.
-            let (cx, cy) = (across_x(*px), across_y(*py));
-            let _ = writeln!(
-                html,
-                "<circle class=\"dot look{look}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\"/>"
-            );
+        // A point without neighbours has no line; it gets a dot in any case.
+        if dots || piece.len() == 1 {
+            for (px, py) in piece {
+                let (cx, cy) = (across_x(*px), across_y(*py));
+                let _ = writeln!(
+                    html,
+                    "<circle class=\"dot look{look}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\"/>"
+                );
+            }
         }
     }
     let _ = writeln!(
@@ -278,6 +318,24 @@ mod tests {
     fn single_points_are_dots_and_nothing_is_said_so() {
         assert!(drawn(vec![(1.0, 1.0)], false).contains("<circle"));
         assert!(drawn(vec![], false).contains("no data yet"));
+    }
+
+    #[test]
+    fn a_file_of_its_own_has_title_legend_and_dots() {
+        let chart = Chart {
+            title: "a < b".into(),
+            series: vec![Series::new("first", vec![(1.0, 1.0), (2.0, 2.0)]); 4],
+            dots: true,
+            ..Chart::default()
+        };
+        let svg = chart.to_svg();
+        assert!(
+            svg.starts_with("<svg xmlns=") && svg.contains("a &lt; b"),
+            "{svg}"
+        );
+        assert_eq!(svg.matches(">first</text>").count(), 4);
+        assert_eq!(svg.matches("<circle").count(), 8);
+        assert_eq!(chart.to_html().matches("<circle").count(), 8);
     }
 
     #[test]

@@ -1,0 +1,97 @@
+//! `rrvq codec eval`: the codec beside others, as tables, as JSON, as pictures.
+
+use crate::args::CodecEval;
+use crate::terminal::{bar, line, table};
+use rrvq::Result;
+use rrvq::codec::Packed;
+use rrvq::compare::{Comparison, Contest, LeftOut, Row, Verdict, figure, pages, quality, source};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+pub fn eval(args: &CodecEval) -> Result<()> {
+    let packed = match args.run.to_str() {
+        Some("built-in") => Packed::built_in()?,
+        _ => Packed::open(&args.run)?,
+    };
+    let source = source::images(&packed.config, args.data.as_deref(), args.images)?;
+    let (mut workers, identity) = packed.workers()?;
+    let progress = bar("comparing", 0);
+    let mut contest = Contest {
+        workers: &mut workers,
+        identity,
+        images: &source.images,
+        search: args.search,
+        watch: &|images| progress.inc(images as u64),
+    };
+    progress.set_length(contest.length() as u64);
+    let compared = contest.run();
+    let drawn = match (&compared, &args.out) {
+        (Ok(_), Some(_)) => Some(figure::draw(&mut contest)),
+        _ => None,
+    };
+    progress.finish_and_clear();
+    let mut comparison = compared?;
+    // A model that cannot show these images still has the rest to tell.
+    let drawn = match drawn {
+        Some(Ok(drawn)) => Some(drawn),
+        Some(Err(why)) => {
+            comparison.leave_out("pictures", why);
+            None
+        }
+        None => None,
+    };
+    let title = format!("{} on {}", args.run.display(), source.what);
+    let files = match &args.out {
+        Some(dir) => pages::write(dir, &title, &comparison, drawn.as_ref())?,
+        None => Vec::new(),
+    };
+    if args.json {
+        line(told(args, &source.what, &comparison, &files).to_string());
+        return Ok(());
+    }
+    line(title);
+    line("");
+    let (titles, rows) = pages::lossless_table(&comparison);
+    table(&titles, &rows);
+    line("");
+    let (titles, rows) = pages::lossy_table(&comparison);
+    table(&titles, &rows);
+    line("");
+    pages::notes(&comparison).iter().for_each(line);
+    files
+        .iter()
+        .for_each(|file| line(file.display().to_string()));
+    Ok(())
+}
+
+fn told(args: &CodecEval, what: &str, comparison: &Comparison, files: &[PathBuf]) -> Value {
+    let row = |row: &Row| {
+        let mut told = json!({
+            "codec": row.codec, "setting": row.setting, "files": row.size.files, "bytes": row.size.bytes,
+            "header_bytes": row.size.header, "bits_per_pixel": comparison.bits_per_pixel(row),
+            "bits_per_sample": comparison.bits_per_sample(row),
+            "encode_core_seconds": row.encode.as_secs_f64(), "decode_core_seconds": row.decode.as_secs_f64(),
+        });
+        match row.verdict {
+            Verdict::Equal(images) => told["images_equal"] = json!(images),
+            Verdict::Close {
+                squared_error,
+                ms_ssim,
+            } => {
+                told["squared_error"] = json!(squared_error);
+                told["psnr"] = json!(quality::psnr(squared_error));
+                told["ms_ssim"] = json!(ms_ssim);
+            }
+        }
+        told
+    };
+    let rows = |rows: &[Row]| rows.iter().map(row).collect::<Vec<_>>();
+    let missing = |left: &LeftOut| json!({"codec": left.name, "why": left.why});
+    json!({
+        "run": args.run, "data": what, "images": comparison.images, "pixels": comparison.pixels,
+        "samples": comparison.samples, "threads": comparison.threads,
+        "ms_ssim_scales": [comparison.scales.0, comparison.scales.1],
+        "lossless": rows(&comparison.lossless), "lossy": rows(&comparison.lossy),
+        "left_out": comparison.left_out.iter().map(missing).collect::<Vec<_>>(), "files": files,
+    })
+}
