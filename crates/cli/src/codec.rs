@@ -5,8 +5,7 @@ use crate::bench::peak_memory_mib;
 use crate::lossy;
 use crate::terminal::{bar, complain, grouped, line, table};
 use rrvq::codec::{Coding, Image, Packed, Reader, Writer, bench, open_model, packed, read};
-use rrvq::config::Config;
-use rrvq::data::{self, Split};
+use rrvq::compare::source;
 use rrvq::run::write_atomic;
 use rrvq::{Error, Result};
 use serde_json::json;
@@ -246,7 +245,7 @@ pub fn bench(args: &BenchCodec) -> Result<()> {
     let (mut workers, identity) = model.workers()?;
     let images = match args.images.is_empty() {
         false => args.images.iter().map(Image::open).collect::<Result<_>>()?,
-        true => test_images(args, model.config)?,
+        true => source::images(&model.config, args.data.as_deref(), args.count as usize)?.images,
     };
     let measured = bench::measure(&mut workers, identity, &images)?;
     let peak = peak_memory_mib();
@@ -304,28 +303,4 @@ pub fn bench(args: &BenchCodec) -> Result<()> {
         peak.map_or(String::new(), |p| format!(", {p:.0} MiB at most in memory"))
     ));
     Ok(())
-}
-
-/// Images of the model's own data set.
-fn test_images(args: &BenchCodec, mut config: Config) -> Result<Vec<Image>> {
-    if let Some(dir) = &args.data {
-        config.data.dir = Some(dir.clone());
-    }
-    let data = data::open_for(&config)?;
-    let [height, width, channels] = data.shape();
-    let count = (args.count as usize).min(data.len(Split::Test));
-    let one = |number: usize| {
-        let mut colour = vec![0; height * width * channels];
-        data.read(Split::Test, number, &mut colour);
-        Image {
-            name: number.to_string(),
-            width,
-            height,
-            colour,
-            alpha: None,
-            profile: Vec::new(),
-            orientation: 1,
-        }
-    };
-    Ok((0..count).map(one).collect())
 }

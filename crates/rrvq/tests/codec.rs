@@ -2,7 +2,7 @@
 
 #[path = "common/coding.rs"]
 mod coding;
-use coding::{image, model, numbers, picture, settings, workers};
+use coding::{bent, image, model, mutations, numbers, picture, settings, workers};
 use rrvq::codec::networks::Networks;
 use rrvq::codec::read::check;
 use rrvq::codec::{Coding, Identity, Image, Reader, Summary, Workers, Writer};
@@ -277,31 +277,10 @@ fn example() -> ((Workers, Identity), Vec<Image>, Vec<u8>) {
 /// Whatever is done to a file, reading it ends, without a panic, in the images or in a sentence.
 #[test]
 fn mutated_files_end_in_a_sentence() {
-    let rounds = match std::env::var("RRVQ_MUTATIONS") {
-        Ok(count) => count.parse().unwrap(),
-        Err(_) => 2000,
-    };
     let (mut codec, images, file) = example();
     let mut number = numbers(17);
-    let mut number = || number() as usize;
-    for round in 0..rounds {
-        let mut bent = file.clone();
-        for _ in 0..1 + number() % 3 {
-            let at = number() % bent.len();
-            match number() % 6 {
-                0 => bent[at] ^= 1 << (number() % 8),
-                1 => bent[at] = number() as u8,
-                2 => bent.truncate(at.max(4)),
-                3 => bent.insert(at, number() as u8),
-                4 if bent.len() > 4 => drop(bent.remove(at)),
-                4 => {}
-                _ => {
-                    let from = number() % bent.len();
-                    let len = (number() % 64).min(bent.len() - from.max(at));
-                    bent.copy_within(from..from + len, at);
-                }
-            }
-        }
+    for round in 0..mutations() {
+        let mut bent = bent(&file, &mut number);
         // Half of the time the checksums are made to fit, so that what lies behind them is tried as well.
         if round % 2 == 0 {
             mend(&mut bent);

@@ -25,7 +25,7 @@ struct Set {
     title: &'static str,
     /// Where its files are, the better place first.
     places: &'static [&'static str],
-    files: &'static [(&'static str, u64, &'static str)],
+    files: &'static [Original],
 }
 
 const CIFAR_10: &str = "CIFAR-10";
@@ -33,6 +33,19 @@ const SVHN: &str = "SVHN";
 const MNIST: &str = "MNIST";
 const FASHION: &str = "Fashion-MNIST";
 
+/// Name, bytes and MD5.
+type Original = (&'static str, u64, &'static str);
+
+const SVHN_TRAIN: Original = (
+    "train_32x32.mat",
+    182_040_794,
+    "e26dedcc434d2e4c54c9b2d4a06d8373",
+);
+const SVHN_TEST: Original = (
+    "test_32x32.mat",
+    64_275_384,
+    "eb5a983be6a315427106f1b164d9cef3",
+);
 const STANFORD: &[&str] = &[
     "http://ufldl.stanford.edu/housenumbers",
     "https://ufldl.stanford.edu/housenumbers",
@@ -53,34 +66,15 @@ static SETS: [Set; 5] = [
         name: "svhn",
         title: SVHN,
         places: STANFORD,
-        files: &[
-            (
-                "train_32x32.mat",
-                182_040_794,
-                "e26dedcc434d2e4c54c9b2d4a06d8373",
-            ),
-            (
-                "test_32x32.mat",
-                64_275_384,
-                "eb5a983be6a315427106f1b164d9cef3",
-            ),
-        ],
+        files: &[SVHN_TRAIN, SVHN_TEST],
     },
     Set {
         name: "svhn-extra",
         title: SVHN,
         places: STANFORD,
         files: &[
-            (
-                "train_32x32.mat",
-                182_040_794,
-                "e26dedcc434d2e4c54c9b2d4a06d8373",
-            ),
-            (
-                "test_32x32.mat",
-                64_275_384,
-                "eb5a983be6a315427106f1b164d9cef3",
-            ),
+            SVHN_TRAIN,
+            SVHN_TEST,
             (
                 "extra_32x32.mat",
                 1_329_278_602,

@@ -25,6 +25,37 @@ pub fn numbers(seed: u32) -> impl FnMut() -> u32 {
     }
 }
 
+/// How many files to bend: a few, or as many as asked for.
+pub fn mutations() -> usize {
+    match std::env::var("RRVQ_MUTATIONS") {
+        Ok(count) => count.parse().unwrap(),
+        Err(_) => 2000,
+    }
+}
+
+/// A file with one to three accidents: bits turned, bytes changed, lost, added or copied elsewhere, the end cut off.
+pub fn bent(file: &[u8], number: &mut impl FnMut() -> u32) -> Vec<u8> {
+    let mut bent = file.to_vec();
+    let mut number = || number() as usize;
+    for _ in 0..1 + number() % 3 {
+        let at = number() % bent.len();
+        match number() % 6 {
+            0 => bent[at] ^= 1 << (number() % 8),
+            1 => bent[at] = number() as u8,
+            2 => bent.truncate(at.max(1)),
+            3 => bent.insert(at, number() as u8),
+            4 if bent.len() > 1 => drop(bent.remove(at)),
+            4 => {}
+            _ => {
+                let from = number() % bent.len();
+                let len = (number() % 64).min(bent.len() - from.max(at));
+                bent.copy_within(from..from + len, at);
+            }
+        }
+    }
+    bent
+}
+
 /// A picture with slopes, edges and some noise, like a photograph's.
 pub fn picture(width: usize, height: usize, channels: usize, seed: u32) -> Vec<u8> {
     let mut number = numbers(seed);
