@@ -143,7 +143,7 @@ pub struct Prior {
 
 #[derive(Arguments)]
 pub struct Eval {
-    /// Run folder
+    /// Run folder, packed file of a model, or built-in
     pub run: PathBuf,
     /// Which images: test or train
     #[arg(long, default_value = "test")]
@@ -301,13 +301,21 @@ pub struct CodecEval {
 }
 
 #[derive(Arguments)]
-#[command(after_help = "Example: rrvq pack runs/best --out best.safetensors")]
+#[command(
+    after_help = "Example: rrvq pack runs/best --out best.safetensors\n         rrvq pack runs/best --out best.safetensors --prune 10000"
+)]
 pub struct Pack {
-    /// Run folder
+    /// Run folder, or a packed file to pack again
     pub run: PathBuf,
     /// Where the file goes: weights rounded to bf16, settings beside them
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Leave out codes that none of the first N training images uses: smaller, quicker, the same bits
+    #[arg(long, value_name = "N")]
+    pub prune: Option<usize>,
+    /// Folder of the data set for --prune, if not the one the run was trained on
+    #[arg(long, value_name = "DIR", requires = "prune")]
+    pub data: Option<PathBuf>,
     /// Replace a file that is there already
     #[arg(long)]
     pub force: bool,

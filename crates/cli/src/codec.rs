@@ -2,10 +2,12 @@
 
 use crate::args::{BenchCodec, Compress, Decompress, Pack};
 use crate::bench::peak_memory_mib;
+use crate::commands::open_data;
 use crate::lossy;
 use crate::terminal::{bar, complain, grouped, line, table};
-use rrvq::codec::{Coding, Image, Packed, Reader, Writer, bench, open_model, packed, read};
+use rrvq::codec::{Coding, Image, Packed, Reader, Writer, bench, open_model, packed, prune, read};
 use rrvq::compare::source;
+use rrvq::data::Split;
 use rrvq::run::write_atomic;
 use rrvq::{Error, Result};
 use serde_json::json;
@@ -20,13 +22,32 @@ pub fn model(named: Option<&Path>) -> Result<Packed> {
 }
 
 pub fn pack(args: &Pack) -> Result<()> {
-    let bytes = packed::pack(&args.run)?;
     if args.out.exists() && !args.force {
         return Err(Error::new(format!(
             "{} is there already; choose another name or replace it with --force",
             args.out.display()
         )));
     }
+    let mut model = Packed::open(&args.run)?;
+    if let Some(images) = args.prune {
+        let mut config = model.config.clone();
+        if let Some(dir) = &args.data {
+            config.data.dir = Some(dir.clone());
+        }
+        let data = open_data(&config)?;
+        let progress = bar("looking for codes", images.min(data.len(Split::Train)));
+        let watch = |done: usize| progress.set_position(done as u64);
+        model = prune::prune(&model, data.as_ref(), images, watch)?;
+        progress.finish_and_clear();
+        let settings = &model.config.model;
+        let codes = (0..settings.layers()).map(|l| settings.codes.at(l).to_string());
+        let codes: Vec<String> = codes.collect();
+        line(format!(
+            "codes in use, bottom layer first: {}",
+            codes.join(", ")
+        ));
+    }
+    let bytes = packed::pack(&model, &args.run.display().to_string())?;
     write_atomic(&args.out, |file| file.write_all(&bytes))?;
     let (_, identity) = open_model(&args.out)?;
     line(format!(

@@ -4,6 +4,8 @@ use crate::args;
 use crate::device::{Compute, Format};
 use crate::prior;
 use crate::terminal::{Follow, bar, grouped, line, table, watch_for_interrupts};
+use rrvq::codec::Packed;
+use rrvq::codec::packed::BUILT_IN;
 use rrvq::config::{self, Config};
 use rrvq::data::{self, Split};
 use rrvq::device::{Device, Precision};
@@ -144,7 +146,7 @@ fn name_of(path: &Path) -> String {
 }
 
 /// Opens the data set, with a bar while it is decoded.
-fn open_data(config: &Config) -> Result<Box<dyn data::Dataset>> {
+pub fn open_data(config: &Config) -> Result<Box<dyn data::Dataset>> {
     let mut shown = None;
     let data = data::open_followed(config, &mut |done, total| {
         let bar = shown.get_or_insert_with(|| bar("decoding images", total));
@@ -159,8 +161,20 @@ fn open_data(config: &Config) -> Result<Box<dyn data::Dataset>> {
 pub fn eval(args: &args::Eval) -> Result<()> {
     let device = device(&args.compute)?;
     let split: Split = args.split.parse()?;
-    let run = Run::open(&args.run)?;
-    let (mut config, model, mut store, step) = load_model(&run)?;
+    // A packed model is a file without a run around it.
+    let alone = args.run.is_file() || args.run.to_str() == Some(BUILT_IN);
+    let run = match alone {
+        true => None,
+        false => Some(Run::open(&args.run)?),
+    };
+    let (mut config, model, mut store, step) = match &run {
+        Some(run) => load_model(run)?,
+        None => {
+            let packed = Packed::named(&args.run)?;
+            let store = packed.store();
+            (packed.config, packed.model, store, 0)
+        }
+    };
     if let Some(dir) = &args.data {
         config.data.dir = Some(dir.clone());
     }
@@ -199,7 +213,8 @@ pub fn eval(args: &args::Eval) -> Result<()> {
             k as usize,
         )?),
     };
-    let with_prior = match rrvq::prior::load(&run)? {
+    let prior = run.as_ref().map(rrvq::prior::load).transpose()?.flatten();
+    let with_prior = match prior {
         None => None,
         Some(mut found) => match found.check(&store) {
             Err(stale) => Some((stale.to_string(), json!({ "stale": true }))),

@@ -9,10 +9,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 pub fn eval(args: &CodecEval) -> Result<()> {
-    let packed = match args.run.to_str() {
-        Some("built-in") => Packed::built_in()?,
-        _ => Packed::open(&args.run)?,
-    };
+    let packed = Packed::named(&args.run)?;
     let source = source::images(&packed.config, args.data.as_deref(), args.images)?;
     let (mut workers, identity) = packed.workers()?;
     let progress = bar("comparing", 0);

@@ -63,9 +63,29 @@ impl<'a> Evaluator<'a> {
         &mut self,
         store: &mut Store,
         extent: Extent,
-        mut watch: impl FnMut(usize),
+        watch: impl FnMut(usize),
     ) -> Result<EvalRecord> {
         let start = Instant::now();
+        let sum = self.sum(store, extent, watch)?;
+        Ok(sum.record(&self.model, extent.split, start))
+    }
+
+    /// How often each code was drawn, layer by layer from the bottom; nothing where latents are no codes.
+    pub fn tally(
+        &mut self,
+        store: &mut Store,
+        extent: Extent,
+        watch: impl FnMut(usize),
+    ) -> Result<Vec<Vec<u64>>> {
+        Ok(self.sum(store, extent, watch)?.tally)
+    }
+
+    fn sum(
+        &mut self,
+        store: &mut Store,
+        extent: Extent,
+        mut watch: impl FnMut(usize),
+    ) -> Result<Sum> {
         let mut sum = Sum::new(&self.model);
         let count = image_count(self.data, extent)?;
         self.put_on_device(extent.split, count)?;
@@ -92,7 +112,7 @@ impl<'a> Evaluator<'a> {
                 }
             }
         }
-        Ok(sum.record(&self.model, extent.split, start))
+        Ok(sum)
     }
 
     fn put_on_device(&mut self, split: Split, count: usize) -> Result<()> {

@@ -338,11 +338,12 @@ impl Reader<'_> {
         let size = extents.len().next_power_of_two();
         let layers = self.networks.layers();
         let mut codes: Codes = vec![Vec::new(); layers];
-        let mut features = vec![Vec::new(); layers];
-        let mut above = Vec::new();
+        // Features above each layer; none above the top one.
+        let mut features: Vec<Vec<f32>> = vec![Vec::new(); layers + 1];
         for layer in (0..layers).rev() {
             let upper = codes.get(layer + 1).map_or(&[][..], |codes| codes);
-            let level = self.run(|networks| networks.prior(size, layer, &above, upper))?;
+            let above = &features[layer + 1];
+            let level = self.run(|networks| networks.prior(size, layer, above, upper))?;
             let start = Instant::now();
             let (positions, count) = (self.networks.positions(layer), self.networks.codes(layer));
             let rows = extents.len() * positions;
@@ -359,11 +360,10 @@ impl Reader<'_> {
             }
             here.resize(size * positions, 0);
             codes[layer] = here;
-            features[layer] = level.features.clone();
-            above = level.features;
+            features[layer] = level.features;
             self.times.coder += start.elapsed();
         }
-        let numbers = self.run(|networks| networks.pixels(size, &above, &codes[0]))?;
+        let numbers = self.run(|networks| networks.pixels(size, &features[0], &codes[0]))?;
         self.pixels(extents, tiles, &numbers)?;
         match back {
             true => self.give_back(size, extents, tiles, &codes, &features),

@@ -13,6 +13,7 @@
 //! - [`identity`]: which model a file belongs to.
 //! - [`lossy`]: the codes alone, a hundred times smaller; the picture is what the model makes of them.
 //! - [`packed`]: a model as one small file, and the one that is built in.
+//! - [`prune`]: a model without the codes that nobody uses.
 //! - [`workers`]: chunks side by side.
 
 pub mod bench;
@@ -26,6 +27,7 @@ pub mod networks;
 pub mod packed;
 mod pixels;
 pub mod plane;
+pub mod prune;
 pub mod read;
 pub mod stack;
 pub mod tiles;

@@ -10,12 +10,16 @@ use crate::error::{Error, Result};
 use crate::programs::Model;
 use crate::run::Run;
 use crate::train::checkpoint::load_model;
+use rrvq_tensor::Store;
 use rrvq_tensor::params::{from_safetensors, to_safetensors_bf16};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The model that is built in; `model/CARD.md` says what it is and how it was made.
-const BUILT_IN: &[u8] = include_bytes!("model/tiles.safetensors");
+const BUILT_IN_FILE: &[u8] = include_bytes!("model/tiles.safetensors");
+
+/// What the built-in model is called where a run or a file could be named.
+pub const BUILT_IN: &str = "built-in";
 
 /// A model and its weights.
 pub struct Packed {
@@ -27,7 +31,15 @@ pub struct Packed {
 impl Packed {
     /// The built-in one.
     pub fn built_in() -> Result<Packed> {
-        Packed::read(BUILT_IN, "the built-in model")
+        Packed::read(BUILT_IN_FILE, "the built-in model")
+    }
+
+    /// The one of this name: the built-in one, or that of a run folder or a packed file.
+    pub fn named(name: &Path) -> Result<Packed> {
+        match name.to_str() {
+            Some(BUILT_IN) => Packed::built_in(),
+            _ => Packed::open(name),
+        }
     }
 
     /// That of a run folder, or of a file that [`pack`] made.
@@ -67,6 +79,11 @@ impl Packed {
         })
     }
 
+    /// Its weights, as programs take them.
+    pub fn store(&self) -> Store {
+        Store::with("theta", self.theta.clone())
+    }
+
     /// Ready to code with, and its identity.
     pub fn workers(&self) -> Result<(Workers, Identity)> {
         let identity = Identity::of(&self.model, &self.theta)?;
@@ -74,24 +91,20 @@ impl Packed {
     }
 }
 
-/// The file of a run's model: averaged weights rounded to bf16, and its settings.
-pub fn pack(run: &Path) -> Result<Vec<u8>> {
-    let Packed {
-        mut config,
-        model,
-        theta,
-    } = Packed::open(run)?;
+/// The file of a model: averaged weights rounded to bf16, and its settings. `name` is for what may be wrong with it.
+pub fn pack(packed: &Packed, name: &str) -> Result<Vec<u8>> {
+    let Packed { model, theta, .. } = packed;
     if let Some(strange) = theta.iter().find(|v| !v.is_finite()) {
         return Err(Error::new(format!(
-            "the model in {} has a weight of {strange}; train it again",
-            run.display()
+            "the model in {name} has a weight of {strange}; train it again"
         )));
     }
+    let mut config = packed.config.clone();
     // Where the images lay is nobody's business.
     config.data.dir = None;
     let metadata = BTreeMap::from([("config".to_string(), config.to_toml()?)]);
     Ok(to_safetensors_bf16(
-        &model.layout.tensors(&theta, ""),
+        &model.layout.tensors(theta, ""),
         &metadata,
     )?)
 }
@@ -102,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_built_in_model_is_whole_small_and_codes() {
-        assert!(BUILT_IN.len() <= 8_000_000);
+        assert!(BUILT_IN_FILE.len() <= 8_000_000);
         let packed = Packed::built_in().unwrap();
         assert!(packed.theta.iter().all(|v| v.is_finite()));
         assert_eq!(
@@ -120,14 +133,14 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("rrvq-packed-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("model.safetensors");
-        std::fs::write(&file, BUILT_IN).unwrap();
-        let again = pack(&file).unwrap();
+        std::fs::write(&file, BUILT_IN_FILE).unwrap();
+        let again = pack(&Packed::open(&file).unwrap(), "itself").unwrap();
         let (a, b) = (
             Packed::built_in().unwrap(),
             Packed::read(&again, "again").unwrap(),
         );
         assert!(a.theta == b.theta && a.config == b.config);
-        std::fs::write(&file, &BUILT_IN[..1000]).unwrap();
+        std::fs::write(&file, &BUILT_IN_FILE[..1000]).unwrap();
         let said = Packed::open(&file).err().unwrap().to_string();
         assert!(said.contains("is not a packed model"), "{said}");
         std::fs::remove_dir_all(&folder).unwrap();

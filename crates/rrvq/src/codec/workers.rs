@@ -51,7 +51,9 @@ impl Workers {
         let hands = self.most().min(jobs.len());
         if hands <= 1 {
             let networks = &mut self.networks[0];
-            return Ok(jobs.into_iter().map(|job| work(networks, job)).collect());
+            let all = || jobs.into_iter().map(|job| work(networks, job)).collect();
+            // On a thread of the pool: from any other one, each program would wake one up and wait for it.
+            return Ok(rayon::scope(|_| all()));
         }
         while self.networks.len() < hands {
             self.networks.push(Networks::new(&self.model, &self.theta)?);

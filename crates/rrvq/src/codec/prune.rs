@@ -1,0 +1,155 @@
+//! A model without the codes that nobody uses.
+//!
+//! Training leaves codes behind that no image ever takes. They cost nothing in bits, since prior and posterior agree
+//! that they never come; but each is compared with at every position, and has its place in every table. Which
+//! parameters belong to a code is not listed here: they are the ones whose shape changes with the number of codes.
+
+use super::Packed;
+use crate::config::Codes;
+use crate::data::{Dataset, Split};
+use crate::error::{Error, Result};
+use crate::evaluate::{Evaluator, Extent};
+use crate::programs::Model;
+use rrvq_tensor::Device;
+
+/// Images at once.
+const BATCH: usize = 32;
+
+/// The model without codes that none of the first `images` training images uses. `watch` is told how many are done.
+pub fn prune(
+    packed: &Packed,
+    data: &dyn Dataset,
+    images: usize,
+    watch: impl FnMut(usize),
+) -> Result<Packed> {
+    let mut evaluator = Evaluator::new(&Device::Cpu, &packed.model, data, BATCH)?;
+    let mut store = packed.store();
+    let split = Split::Train;
+    let tally = evaluator.tally(&mut store, Extent { split, images }, watch)?;
+    if tally.is_empty() {
+        return Err(Error::new(format!(
+            "a model whose model.latent is \"{}\" has no codes to leave out; pack it without --prune",
+            packed.config.model.latent
+        )));
+    }
+    let used = |counts: Vec<u64>| -> Vec<usize> {
+        let counted = counts.into_iter().enumerate();
+        let kept: Vec<usize> = counted.filter(|(_, n)| *n > 0).map(|(k, _)| k).collect();
+        // A codebook has two codes at least.
+        if kept.len() < 2 { vec![0, 1] } else { kept }
+    };
+    let kept: Vec<Vec<usize>> = tally.into_iter().map(used).collect();
+    Ok(keep(packed, &kept))
+}
+
+/// The model with these codes of each layer, bottom first, in their order.
+fn keep(packed: &Packed, kept: &[Vec<usize>]) -> Packed {
+    let mut config = packed.config.clone();
+    let mut codes: Vec<usize> = (0..kept.len()).map(|l| config.model.codes.at(l)).collect();
+    let (mut model, mut theta) = (packed.model.clone(), packed.theta.clone());
+    // Layer after layer, so that a shape that changes belongs to it.
+    for (layer, kept) in kept.iter().enumerate() {
+        codes[layer] = kept.len();
+        config.model.codes = Codes::Each(codes.clone());
+        let smaller = Model::new(&config.model);
+        let mut out = vec![0.0; smaller.layout.len()];
+        for (from, to) in model.layout.entries().iter().zip(smaller.layout.entries()) {
+            let values = &theta[from.offset..from.offset + from.len()];
+            let place = &mut out[to.offset..to.offset + to.len()];
+            let changed = (0..from.shape.len()).find(|&i| from.shape[i] != to.shape[i]);
+            match changed {
+                None => place.copy_from_slice(values),
+                Some(axis) => {
+                    let inner: usize = from.shape[axis + 1..].iter().product();
+                    let blocks = values.chunks_exact(from.shape[axis] * inner);
+                    let pieces =
+                        blocks.flat_map(|b| kept.iter().map(move |k| &b[k * inner..][..inner]));
+                    place
+                        .chunks_exact_mut(inner)
+                        .zip(pieces)
+                        .for_each(|(place, piece)| place.copy_from_slice(piece));
+                }
+            }
+        }
+        (model, theta) = (smaller, out);
+    }
+    Packed {
+        config,
+        model,
+        theta,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::networks::Networks;
+    use crate::config::Config;
+    use crate::data;
+
+    fn packed(change: impl Fn(&mut Config)) -> Packed {
+        let mut config = Config::preset("tiny-swatches").unwrap();
+        change(&mut config);
+        let model = Model::new(&config.model);
+        let theta = model.layout.initial(3);
+        Packed {
+            config,
+            model,
+            theta,
+        }
+    }
+
+    /// The prior of the top layer, and the layer below it under some codes there.
+    fn counts(packed: &Packed, codes: &[u32]) -> [Vec<f32>; 2] {
+        let mut networks = Networks::new(&packed.model, &packed.theta).unwrap();
+        let top = networks.prior(1, 1, &[], &[]).unwrap();
+        let below = networks.prior(1, 0, &top.features, codes).unwrap();
+        [top, below].map(|level| level.counts.unwrap())
+    }
+
+    /// The codes that stay keep their meaning and their shares, whether prior and codes share a codebook or not.
+    #[test]
+    fn codes_that_stay_are_what_they_were() {
+        for prior in ["embedding", "direct"] {
+            let mut full = packed(|c| c.set(&format!("model.prior={prior}")).unwrap());
+            // Every parameter something of its own, so that none can be taken for another.
+            let number = |i: usize| (i as f32 * 0.7).sin() * 0.3;
+            (0..full.theta.len()).for_each(|i| full.theta[i] += number(i));
+            let kept = [vec![0, 2, 3, 7, 9, 15], vec![1, 4, 5, 11]];
+            let smaller = keep(&full, &kept);
+            smaller.config.validate().unwrap();
+            // Codes 4, 1, 11, 5 of the top layer by their old and by their new numbers.
+            let (old, new) = (
+                counts(&full, &[4, 1, 11, 5]),
+                counts(&smaller, &[1, 0, 3, 2]),
+            );
+            for ((kept, old), new) in kept.iter().rev().zip(old).zip(new) {
+                for (old, new) in old.chunks_exact(16).zip(new.chunks_exact(kept.len())) {
+                    for (k, new_count) in kept.iter().zip(new) {
+                        let (was, is) = (old[*k] / old[kept[0]], new_count / new[0]);
+                        assert!((was / is - 1.0).abs() < 1e-2, "{prior} {k}: {was} {is}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_codebook_keeps_what_is_used() {
+        let full = packed(|_| {});
+        let config = &full.config;
+        let (size, channels) = (config.model.size, config.model.image_channels);
+        let data = data::open(&config.data, size, channels, &mut |_, _| {}).unwrap();
+        let pruned = prune(&full, data.as_ref(), 64, |_| {}).unwrap();
+        for layer in 0..config.model.layers() {
+            let codes = pruned.config.model.codes.at(layer);
+            assert!((2..=config.model.codes.at(layer)).contains(&codes));
+        }
+        let gaussian = packed(|c| c.set("model.latent=gaussian").unwrap());
+        let said = prune(&gaussian, data.as_ref(), 8, |_| {})
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(said.contains("no codes to leave out"), "{said}");
+    }
+}
