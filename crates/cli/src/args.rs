@@ -307,7 +307,7 @@ pub struct CodecEval {
 pub struct Pack {
     /// Run folder, or a packed file to pack again
     pub run: PathBuf,
-    /// Where the file goes: weights rounded to bf16, settings beside them
+    /// Where the file goes: kernels rounded to bf16, settings beside them
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
     /// Leave out codes that none of the first N training images uses: smaller, quicker, the same bits

@@ -165,11 +165,11 @@ pub fn decompress(args: &Decompress) -> Result<()> {
         true => Reader::new(&mut open()?).map_err(named)?.header,
     };
     let mut workers = match &args.model {
-        // Without the built-in model's name in it, a file may still hold images that need no model.
-        None => {
-            let (workers, identity) = model(None)?.workers()?;
-            (identity == header.identity).then_some(workers)
-        }
+        // Without a built-in model's name in it, a file may still hold images that need no model.
+        None => match Packed::built_in_of(|identity| identity == header.identity)? {
+            Some(packed) => Some(packed.workers()?.0),
+            None => None,
+        },
         Some(run) => {
             let (workers, identity) = open_model(run)?;
             if identity != header.identity {

@@ -3,6 +3,7 @@
 use crate::args::{Compress, Decompress};
 use crate::codec::{count, model, save, size, write_file};
 use crate::terminal::{bar, complain, grouped, line};
+use rrvq::codec::Packed;
 use rrvq::codec::lossy::{self, Keep, Options, Reader, Writer};
 use rrvq::codec::{Identity, Image, Workers};
 use rrvq::{Error, Result};
@@ -93,8 +94,13 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     let file = &args.file;
     let bytes = std::fs::read(file).map_err(|error| Error::io("read", file, error))?;
     let named = |said: Error| Error::new(format!("{}: {said}", file.display()));
-    let (mut workers, identity) = model(args.model.as_deref())?.workers()?;
     let mut reader = Reader::new(&bytes).map_err(named)?;
+    let found = match &args.model {
+        Some(_) => None,
+        None => Packed::built_in_of(|identity| reader.header.fits(identity))?,
+    };
+    let found = found.map_or_else(|| model(args.model.as_deref()), Ok)?;
+    let (mut workers, identity) = found.workers()?;
     if !reader.header.fits(identity) {
         let digits: String = reader.header.identity.map(|b| format!("{b:02x}")).concat();
         return Err(Error::new(format!(

@@ -155,6 +155,18 @@ fn a_packed_model_is_a_model_of_its_own() {
     let back = ["decompress", "a.rrvq", "-o", "out", "--model", "small"];
     scratch.run(&back).done();
     same(&scratch, "photo.jpg", "out");
+    let told = scratch.run(&["eval", "small", "--json"]).json();
+    let run = scratch.run(&["eval", "run", "--json"]).json();
+    let bits = |told: &serde_json::Value| told["bits_per_dim"].as_f64().unwrap();
+    assert!((bits(&told) - bits(&run)).abs() < 0.02 * bits(&run));
+    let prune = ["pack", "run", "-o", "less", "--prune", "64"];
+    let said = scratch.run(&prune).done();
+    assert!(
+        said.contains("codes in use, bottom layer first: "),
+        "{said}"
+    );
+    let told = scratch.run(&with("less", "d.rrvq")).json();
+    assert_eq!(told["images"], 1);
     scratch.write("other", "not a model");
     scratch
         .run(&with("other", "c.rrvq"))

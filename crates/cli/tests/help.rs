@@ -102,7 +102,7 @@ const COMMANDS: [(&str, &[&str]); 22] = [
             "--json",
         ],
     ),
-    ("pack", &["<RUN>", "--out", "--force"]),
+    ("pack", &["<RUN>", "--out", "--prune", "--data", "--force"]),
     ("codec", &["eval"]),
     (
         "codec eval",

@@ -196,3 +196,18 @@ fn the_golden_file_shows_what_it_showed() {
         assert!(back.as_bytes() == wanted.as_bytes(), "{name}");
     }
 }
+
+/// Files of each built-in model find it by themselves and show what they showed on their day. Never make them anew.
+#[test]
+fn every_built_in_model_still_reads_its_files() {
+    let scratch = Scratch::new();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden-codec/built-in");
+    for name in ["tiles", "tiles-2"] {
+        let file = here.join(format!("{name}.rrvq"));
+        let args = ["decompress", file.to_str().unwrap(), "-o", name];
+        scratch.run(&args).done();
+        let back = image::open(scratch.path(&format!("{name}/photo.png"))).unwrap();
+        let wanted = image::open(here.join(format!("{name}.png"))).unwrap();
+        assert!(back.as_bytes() == wanted.as_bytes(), "{name}");
+    }
+}

@@ -153,7 +153,12 @@ fn a_folder_without_a_run_is_named() {
         ("empty", ["empty has no config.toml", "the folder of a run"]),
         ("file", ["file is not a folder", "the folder of a run"]),
     ] {
-        scratch.run(&["eval", run]).refused(&words);
+        // A file could be a packed model.
+        let of_eval = match run {
+            "file" => ["file is not a packed model", "or a run folder"],
+            _ => words,
+        };
+        scratch.run(&["eval", run]).refused(&of_eval);
         scratch.run(&["info", run]).refused(&words);
         scratch
             .run(&["sample", run, "--out", "x.png"])

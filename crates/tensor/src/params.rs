@@ -181,28 +181,28 @@ pub fn to_safetensors(
     tensors: &[(String, Vec<usize>, &[f32])],
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>> {
-    let bytes = |v: &[f32]| v.iter().flat_map(|v| v.to_le_bytes()).collect();
-    write_safetensors(tensors, metadata, Dtype::F32, bytes)
+    to_safetensors_bf16(tensors, metadata, |_| false)
 }
 
-/// The same with values rounded to bf16.
+/// The same, with the values of those tensors `rounded` says yes to rounded to bf16.
 pub fn to_safetensors_bf16(
     tensors: &[(String, Vec<usize>, &[f32])],
     metadata: &BTreeMap<String, String>,
+    rounded: impl Fn(&str) -> bool,
 ) -> Result<Vec<u8>> {
-    let bytes = |v: &[f32]| v.iter().flat_map(|v| to_bf16(*v).to_le_bytes()).collect();
-    write_safetensors(tensors, metadata, Dtype::BF16, bytes)
-}
-
-fn write_safetensors(
-    tensors: &[(String, Vec<usize>, &[f32])],
-    metadata: &BTreeMap<String, String>,
-    dtype: Dtype,
-    bytes: impl Fn(&[f32]) -> Vec<u8>,
-) -> Result<Vec<u8>> {
-    let bytes: Vec<Vec<u8>> = tensors.iter().map(|(_, _, v)| bytes(v)).collect();
+    let bytes = |(name, _, v): &(String, Vec<usize>, &[f32])| -> Vec<u8> {
+        match rounded(name) {
+            true => v.iter().flat_map(|v| to_bf16(*v).to_le_bytes()).collect(),
+            false => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        }
+    };
+    let bytes: Vec<Vec<u8>> = tensors.iter().map(bytes).collect();
     let mut views = Vec::new();
     for ((name, shape, _), data) in tensors.iter().zip(&bytes) {
+        let dtype = match rounded(name) {
+            true => Dtype::BF16,
+            false => Dtype::F32,
+        };
         let view = TensorView::new(dtype, shape.clone(), data)
             .map_err(|e| Error::new(format!("tensor {name} cannot be written: {e}")))?;
         views.push((name.as_str(), view));
@@ -266,10 +266,11 @@ mod tests {
         }
         assert!(from_bf16(to_bf16(f32::from_bits(0x7f80_0001))).is_nan());
         let values = [0.1f32, -3.7, 1e-20];
-        let tensors = [("a".to_string(), vec![3], &values[..])];
-        let file = to_safetensors_bf16(&tensors, &BTreeMap::new()).unwrap();
+        let tensors = ["a", "b"].map(|name| (name.to_string(), vec![3], &values[..]));
+        let file = to_safetensors_bf16(&tensors, &BTreeMap::new(), |name| name == "a").unwrap();
         let back = from_safetensors(&file).unwrap();
         let want: Vec<f32> = values.iter().map(|v| from_bf16(to_bf16(*v))).collect();
         assert_eq!(back.map["a"], (vec![3], want));
+        assert_eq!(back.map["b"], (vec![3], values.to_vec()));
     }
 }

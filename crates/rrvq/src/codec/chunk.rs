@@ -19,6 +19,7 @@ use super::stack::{Dry, Slot, Stack, cost};
 use crate::error::{Error, Result};
 use crate::likelihood::Bins;
 use rayon::prelude::*;
+use rrvq_tensor::device::cpu::simd::with_instructions;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -268,15 +269,17 @@ fn pixel_slots(tile: &Tile, numbers: &[f32], side: usize, bins: Bins) -> Vec<Slo
     } = tile.extent;
     let mut coder = Coder::new(bins);
     let mut slots = vec![Slot { left: 0, count: 1 }; tile.extent.bytes()];
-    for (at, slots) in slots.chunks_exact_mut(channels).enumerate() {
-        let pixel = at / width * side + at % width;
-        let bytes = &tile.square[pixel * bins.channels..][..channels];
-        coder.slots(
-            &numbers[pixel * bins.numbers()..][..bins.numbers()],
-            bytes,
-            slots,
-        );
-    }
+    with_instructions(
+        #[inline(always)]
+        || {
+            for (at, slots) in slots.chunks_exact_mut(channels).enumerate() {
+                let pixel = at / width * side + at % width;
+                let bytes = &tile.square[pixel * bins.channels..][..channels];
+                let numbers = &numbers[pixel * bins.numbers()..];
+                coder.slots(numbers, bytes, slots);
+            }
+        },
+    );
     debug_assert_eq!(slots.len(), width * height * channels);
     slots
 }
@@ -380,14 +383,21 @@ impl Reader<'_> {
         for ((extent, bytes), numbers) in extents.iter().zip(tiles).zip(numbers.chunks_exact(each))
         {
             bytes.resize(extent.bytes(), 0);
-            for (at, bytes) in bytes.chunks_exact_mut(extent.channels).enumerate() {
-                let pixel = at / extent.width * side + at % extent.width;
-                let numbers = &numbers[pixel * bins.numbers()..][..bins.numbers()];
-                coder.decode(numbers, bytes, |asked| match asked {
-                    Asked::Place => Ok(stack.peek()),
-                    Asked::Taken(slot) => stack.pop(slot).map(|()| 0),
-                })?;
-            }
+            with_instructions(
+                #[inline(always)]
+                || {
+                    let pixels = bytes.chunks_exact_mut(extent.channels).enumerate();
+                    for (at, bytes) in pixels {
+                        let pixel = at / extent.width * side + at % extent.width;
+                        let numbers = &numbers[pixel * bins.numbers()..];
+                        coder.decode(numbers, bytes, |asked| match asked {
+                            Asked::Place => Ok(stack.peek()),
+                            Asked::Taken(slot) => stack.pop(slot).map(|()| 0),
+                        })?;
+                    }
+                    Ok::<(), Dry>(())
+                },
+            )?;
         }
         self.times.coder += start.elapsed();
         Ok(())

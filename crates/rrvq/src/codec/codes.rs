@@ -6,6 +6,7 @@
 
 use super::stack::{Slot, TOTAL};
 use rrvq_tensor::Var;
+use rrvq_tensor::device::cpu::simd::with_instructions;
 
 /// Counts kept back, so that no error of the probabilities' sum can go over the total.
 const SLACK: usize = 1024;
@@ -22,6 +23,28 @@ pub fn counts(log_p: Var<'_>) -> Var<'_> {
     (log_p.exp() * scale as f32).floor() + 1.0
 }
 
+/// Counts of a program's numbers, bounded; their sum, and the first of the largest.
+#[inline(always)]
+fn fill(numbers: &[f32], counts: &mut [u32]) -> (u64, usize) {
+    let (mut sum, mut largest) = (0u64, 0);
+    // Pieces whose sums fit 32 bits, so that the compiler can add many numbers at once.
+    for (counts, numbers) in counts.chunks_mut(PIECE).zip(numbers.chunks(PIECE)) {
+        let mut piece = 0u32;
+        for (count, number) in counts.iter_mut().zip(numbers) {
+            // NaN is not above 1 either. Floats are bounded first: integers have no such instruction on older machines.
+            let number = if *number > 1.0 { *number } else { 1.0 };
+            let number = if number < WHOLE { number } else { WHOLE };
+            // SAFETY: from 1 to 2²⁴. The checked cast would look at each number on its own.
+            *count = unsafe { number.to_int_unchecked::<i32>() } as u32;
+            piece += *count;
+            largest = largest.max(*count);
+        }
+        sum += piece as u64;
+    }
+    let mode = counts.iter().position(|c| *c == largest);
+    (sum, mode.unwrap_or(0))
+}
+
 /// One position's table.
 pub struct Table<'a> {
     counts: &'a [u32],
@@ -33,28 +56,17 @@ pub struct Table<'a> {
 impl<'a> Table<'a> {
     /// `numbers` are what the program gave; `counts` is room for as many.
     pub fn new(numbers: &[f32], counts: &'a mut [u32]) -> Table<'a> {
-        let (mut sum, mut largest) = (0u64, 0);
-        // Pieces whose sums fit 32 bits, so that the compiler can add many numbers at once.
-        for (counts, numbers) in counts.chunks_mut(PIECE).zip(numbers.chunks(PIECE)) {
-            let mut piece = 0u32;
-            for (count, number) in counts.iter_mut().zip(numbers) {
-                // NaN is not above 1 either. Floats are bounded first: integers have no such instruction on older machines.
-                let number = if *number > 1.0 { *number } else { 1.0 };
-                let number = if number < WHOLE { number } else { WHOLE };
-                *count = number as i32 as u32;
-                piece += *count;
-                largest = largest.max(*count);
-            }
-            sum += piece as u64;
-        }
-        if sum > TOTAL as u64 {
-            return Table::uniform(counts);
-        }
-        let mode = counts.iter().position(|c| *c == largest).unwrap_or(0);
-        Table {
-            rest: TOTAL - sum as u32,
-            counts,
-            mode,
+        let (sum, mode) = with_instructions(
+            #[inline(always)]
+            || fill(numbers, counts),
+        );
+        match sum > TOTAL as u64 {
+            true => Table::uniform(counts),
+            false => Table {
+                rest: TOTAL - sum as u32,
+                counts,
+                mode,
+            },
         }
     }
 

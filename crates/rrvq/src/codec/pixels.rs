@@ -59,24 +59,31 @@ fn exponential(x: f64) -> f64 {
     (0..5).fold(sum, |power, _| power * power)
 }
 
-/// The logistic function at a place in fixed point, 0 at −18.
+/// Components that are worked on side by side; those beyond a likelihood's last weigh nothing.
+const LANES: usize = 8;
+type Lanes<T> = [T; LANES];
+
+/// The logistic function at places in fixed point, 0 at −18.
 #[inline(always)]
-fn logistic(table: &Heights, place: u32) -> u32 {
-    let step = place & ((1 << STEP_BITS) - 1);
-    let [low, rise] = table[(place >> STEP_BITS) as usize % ENTRIES];
-    low + ((rise * step) >> STEP_BITS)
+fn logistic(table: &Heights, places: Lanes<u32>) -> Lanes<u32> {
+    std::array::from_fn(|i| {
+        let step = places[i] & ((1 << STEP_BITS) - 1);
+        let [low, rise] = table[(places[i] >> STEP_BITS) as usize % ENTRIES];
+        low + ((rise * step) >> STEP_BITS)
+    })
 }
 
-/// The edge below byte `v` as a place; `mean` and `inverse` are a component's.
+/// An edge as a place of each component.
 #[inline(always)]
-fn place(edge: f32, mean: f32, inverse: f32) -> u32 {
-    // A scale is never negative; should one be, counts rise all the same.
-    let a = (edge - mean) * inverse.abs();
-    // NaN is not above the lower bound, and goes there.
-    let a = if a > -REACH { a } else { -REACH };
-    let a = if a < REACH { a } else { REACH } + REACH;
-    // Through a signed number: the unsigned cast takes twice as long, and both are the same this far below 2³¹.
-    (a * (CELLS << STEP_BITS) as f32) as i32 as u32
+fn places(edge: f32, means: &Lanes<f32>, inverses: &Lanes<f32>) -> Lanes<u32> {
+    std::array::from_fn(|i| {
+        // A scale is never negative; should one be, counts rise all the same.
+        let a = (edge - means[i]) * inverses[i].abs();
+        // NaN is not above the lower bound, and goes there.
+        let a = if a > -REACH { a } else { -REACH };
+        let a = if a < REACH { a } else { REACH } + REACH;
+        cut_small(a * (CELLS << STEP_BITS) as f32)
+    })
 }
 
 /// Counts of a sum of weighted heights.
@@ -85,39 +92,91 @@ fn counts(sum: u64) -> u32 {
     (((sum >> (WEIGHT_BITS + HEIGHT_BITS - 32)) * SHARED) >> 32) as u32
 }
 
+/// The whole part of a number from 0 to 2³². A cast has to think of all others too, and takes four at a time apart.
+#[inline(always)]
+fn cut(x: f64) -> u32 {
+    // So large that no fraction fits beside it, and its last bits are the number.
+    const SHIFT: f64 = (1u64 << 52) as f64;
+    let nearest = (x + SHIFT) - SHIFT;
+    let below = if nearest > x { nearest - 1.0 } else { nearest };
+    (below + SHIFT).to_bits() as u32
+}
+
+/// The same for a number from 0 to 2²³, not included.
+#[inline(always)]
+fn cut_small(x: f32) -> u32 {
+    const SHIFT: f32 = (1u32 << 23) as f32;
+    let nearest = (x + SHIFT) - SHIFT;
+    let below = if nearest > x { nearest - 1.0 } else { nearest };
+    (below + SHIFT).to_bits() & ((1 << 23) - 1)
+}
+
+/// log₂ of a positive number, to a tenth or so.
+#[inline(always)]
+fn rough_log2(x: f32) -> f32 {
+    x.to_bits() as i32 as f32 * (1.0 / (1 << 23) as f32) - 126.94
+}
+
+/// Some components of one pixel: what is known of them for the channel at hand.
+#[derive(Clone, Copy, Default)]
+struct Group {
+    weights: Lanes<u32>,
+    means: Lanes<f32>,
+    inverses: Lanes<f32>,
+    /// Heights at the lower and the upper edge of the byte that was looked at last.
+    low: Lanes<u32>,
+    high: Lanes<u32>,
+}
+
+impl Group {
+    #[inline(always)]
+    fn heights(&self, table: &Heights, edge: f32) -> Lanes<u32> {
+        logistic(table, places(edge, &self.means, &self.inverses))
+    }
+
+    #[inline(always)]
+    fn weighted(&self, heights: &Lanes<u32>) -> u64 {
+        let mut sum = 0;
+        for (&weight, &height) in self.weights.iter().zip(heights) {
+            sum += weight as u64 * height as u64;
+        }
+        sum
+    }
+
+    /// How much of the byte each component explains, by its weight. One count more for each, so that no byte explains
+    /// nothing. Below 2⁵³, all of them together.
+    #[inline(always)]
+    fn explained(&self) -> Lanes<u64> {
+        std::array::from_fn(|i| {
+            let mass = self.high[i] - self.low[i] + 1;
+            self.weights[i] as u64 * mass as u64
+        })
+    }
+}
+
 /// Codes the pixels of one likelihood; keeps its scratch from pixel to pixel.
 pub struct Coder {
     bins: Bins,
     table: &'static Heights,
-    weights: Vec<u32>,
-    means: Vec<f32>,
-    /// Heights of each component at the lower and the upper edge of a byte.
-    low: Vec<u32>,
-    high: Vec<u32>,
-    /// Room for the heights at an edge that is looked at.
-    probed: Vec<u32>,
+    groups: Vec<Group>,
 }
 
 impl Coder {
     pub fn new(bins: Bins) -> Coder {
-        let m = bins.components;
         Coder {
             bins,
             table: &LOGISTIC,
-            weights: vec![0; m],
-            means: vec![0.0; m],
-            low: vec![0; m],
-            high: vec![0; m],
-            probed: vec![0; m],
+            groups: vec![Group::default(); bins.components.div_ceil(LANES)],
         }
     }
 
-    /// The slots of a pixel's bytes, as many channels as there are bytes.
+    /// The slots of a pixel's bytes, as many channels as there are bytes. The pixel's numbers are the first ones.
+    #[inline(always)]
     pub fn slots(&mut self, numbers: &[f32], bytes: &[u8], slots: &mut [Slot]) {
         self.start(numbers);
         for (channel, &byte) in bytes.iter().enumerate() {
             self.prepare(numbers, channel, &bytes[..channel]);
-            slots[channel] = self.slot(numbers, channel, byte);
+            slots[channel] = self.slot(byte as u32);
             if channel + 1 < bytes.len() {
                 self.weigh();
             }
@@ -125,6 +184,7 @@ impl Coder {
     }
 
     /// Decodes a pixel: `next` is asked for a place among the counts and then told the slot it was in.
+    #[inline(always)]
     pub fn decode<E>(
         &mut self,
         numbers: &[f32],
@@ -136,7 +196,7 @@ impl Coder {
             let (earlier, rest) = bytes.split_at_mut(channel);
             self.prepare(numbers, channel, earlier);
             let place = next(Asked::Place)?;
-            let (byte, slot) = self.find(numbers, channel, place);
+            let (byte, slot) = self.find(place);
             next(Asked::Taken(slot))?;
             rest[0] = byte;
             if channel + 1 < bytes.len() {
@@ -146,175 +206,174 @@ impl Coder {
         Ok(())
     }
 
+    /// The `kind`th number of each component of a group. Lanes beyond the last component hold whatever comes next.
+    #[inline(always)]
+    fn taken(numbers: &[f32], bins: &Bins, kind: usize, group: usize) -> Lanes<f32> {
+        let numbers = &numbers[kind * bins.components + group * LANES..];
+        match numbers.first_chunk() {
+            Some(found) => *found,
+            None => std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0.0)),
+        }
+    }
+
     /// Weights as the network gave them.
+    #[inline(always)]
     fn start(&mut self, numbers: &[f32]) {
         let whole = (1 << WEIGHT_BITS) as f32;
-        for (weight, number) in self.weights.iter_mut().zip(numbers) {
-            *weight = ((number * whole) as u32).min(1 << WEIGHT_BITS);
+        for (g, group) in self.groups.iter_mut().enumerate() {
+            let taken = Self::taken(numbers, &self.bins, 0, g);
+            let there = self.bins.components - g * LANES;
+            group.weights = std::array::from_fn(|i| {
+                let number = taken[i] * whole;
+                // Neither is NaN above 0.
+                let number = if number > 0.0 { number } else { 0.0 };
+                let number = if number < whole { number } else { whole };
+                if i < there { cut_small(number) } else { 0 }
+            });
         }
         self.balance();
     }
 
     /// What is missing to the whole goes to the heaviest; what is over is taken off from the end.
+    #[inline(always)]
     fn balance(&mut self) {
         let whole = 1u32 << WEIGHT_BITS;
-        let (mut sum, mut heaviest) = (0, 0);
-        for i in 0..self.weights.len() {
-            self.weights[i] = self.weights[i].min(whole - sum);
-            sum += self.weights[i];
-            if self.weights[i] > self.weights[heaviest] {
-                heaviest = i;
+        let all = |g: &Group| g.weights.iter().map(|w| *w as u64).sum::<u64>();
+        let mut sum: u64 = self.groups.iter().map(all).sum();
+        if sum > whole as u64 {
+            let mut room = whole;
+            for weight in self.groups.iter_mut().flat_map(|g| &mut g.weights) {
+                *weight = (*weight).min(room);
+                room -= *weight;
+            }
+            sum = whole as u64;
+        }
+        let most = |g: &Group| g.weights.iter().fold(0, |a, w| a.max(*w));
+        let largest = self.groups.iter().map(most).max().unwrap_or(0);
+        for group in &mut self.groups {
+            let mut heaviest = 0u32;
+            for (i, weight) in group.weights.iter().enumerate() {
+                heaviest |= ((*weight == largest) as u32) << i;
+            }
+            if heaviest > 0 {
+                group.weights[heaviest.trailing_zeros() as usize % LANES] += whole - sum as u32;
+                break;
             }
         }
-        self.weights[heaviest] += whole - sum;
     }
 
-    /// Means of a channel, given the values of the channels before it.
+    /// Means and scales of a channel, given the values of the channels before it.
+    #[inline(always)]
     fn prepare(&mut self, numbers: &[f32], channel: usize, earlier: &[u8]) {
-        let m = self.bins.components;
-        self.means
-            .copy_from_slice(&numbers[(1 + channel) * m..][..m]);
-        if !self.bins.coefficients {
-            return;
-        }
-        let first = 1 + 2 * self.bins.channels + channel * channel.saturating_sub(1) / 2;
-        for (i, &byte) in earlier.iter().enumerate() {
-            let value = (byte as f32 + 0.5) * self.bins.width - 1.0;
-            let coefficients = &numbers[(first + i) * m..][..m];
-            for (mean, coefficient) in self.means.iter_mut().zip(coefficients) {
-                *mean += coefficient * value;
+        let channels = self.bins.channels;
+        let first = 1 + 2 * channels + channel * channel.saturating_sub(1) / 2;
+        for (g, group) in self.groups.iter_mut().enumerate() {
+            let taken = |kind| Self::taken(numbers, &self.bins, kind, g);
+            group.means = taken(1 + channel);
+            group.inverses = taken(1 + channels + channel);
+            if !self.bins.coefficients {
+                continue;
+            }
+            for (i, &byte) in earlier.iter().enumerate() {
+                let value = (byte as f32 + 0.5) * self.bins.width - 1.0;
+                let coefficients = taken(first + i);
+                for (mean, coefficient) in group.means.iter_mut().zip(coefficients) {
+                    *mean += coefficient * value;
+                }
             }
         }
     }
 
-    fn inverses<'a>(&self, numbers: &'a [f32], channel: usize) -> &'a [f32] {
-        let m = self.bins.components;
-        &numbers[(1 + self.bins.channels + channel) * m..][..m]
-    }
-
+    /// The slot of a byte; notes the heights at both its edges. The outer bins take the tails.
     #[inline(always)]
-    fn edge(&self, byte: u32) -> f32 {
-        byte as f32 * self.bins.width - 128.0 * self.bins.width
-    }
-
-    /// Counts below a byte from 0 to 256; notes the heights of all components there.
-    #[inline(always)]
-    fn below(&mut self, inverses: &[f32], byte: u32) -> u32 {
-        if byte == 0 || byte == 256 {
-            // The outer bins take the tails.
-            self.probed.fill(byte / 256 * HEIGHT);
-            return byte / 256 * TOTAL;
-        }
-        let edge = self.edge(byte);
-        let mut sum = 0u64;
-        let components = self.weights.iter().zip(&self.means).zip(inverses);
-        for (((&weight, &mean), &inverse), height) in components.zip(&mut self.probed) {
-            *height = logistic(self.table, place(edge, mean, inverse));
-            sum += weight as u64 * *height as u64;
-        }
-        byte + counts(sum)
-    }
-
-    /// The slot of a byte. Inner bytes have both edges looked at in one go.
-    fn slot(&mut self, numbers: &[f32], channel: usize, byte: u8) -> Slot {
-        let inverses = self.inverses(numbers, channel);
-        let byte = byte as u32;
-        if byte == 0 || byte == 255 {
-            let left = self.below(inverses, byte);
-            std::mem::swap(&mut self.low, &mut self.probed);
-            let right = self.below(inverses, byte + 1);
-            std::mem::swap(&mut self.high, &mut self.probed);
-            let count = right - left;
-            return Slot { left, count };
-        }
-        let (lower, upper) = (self.edge(byte), self.edge(byte + 1));
-        let (mut below, mut above) = (0u64, 0u64);
-        let components = self.weights.iter().zip(&self.means).zip(inverses);
-        let heights = self.low.iter_mut().zip(&mut self.high);
-        for (((&weight, &mean), &inverse), (low, high)) in components.zip(heights) {
-            *low = logistic(self.table, place(lower, mean, inverse));
-            *high = logistic(self.table, place(upper, mean, inverse));
-            below += weight as u64 * *low as u64;
-            above += weight as u64 * *high as u64;
+    fn slot(&mut self, byte: u32) -> Slot {
+        let edge = |byte: u32| byte as f32 * self.bins.width - 128.0 * self.bins.width;
+        let (lower, upper) = (edge(byte), edge(byte + 1));
+        let (mut below, mut above) = (0, 0);
+        for group in &mut self.groups {
+            group.low = match byte {
+                0 => [0; LANES],
+                _ => group.heights(self.table, lower),
+            };
+            group.high = match byte {
+                255 => [HEIGHT; LANES],
+                _ => group.heights(self.table, upper),
+            };
+            below += group.weighted(&group.low);
+            above += group.weighted(&group.high);
         }
         let left = counts(below) + byte;
-        let count = counts(above) + byte + 1 - left;
+        let right = match byte {
+            255 => TOTAL,
+            _ => counts(above) + byte + 1,
+        };
+        let count = right - left;
         Slot { left, count }
     }
 
-    /// The byte whose slot holds `place`: the last one with no more counts below it.
-    ///
-    /// Where the search begins does not change what it finds, so the guess may be rough: one logistic in place of all,
-    /// with their mean and spread.
-    fn find(&mut self, numbers: &[f32], channel: usize, place: u32) -> (u8, Slot) {
-        let inverses = self.inverses(numbers, channel);
-        let (mut least, mut beyond) = (0u32, 256u32);
-        let (mut left, mut right) = (0, TOTAL);
-        self.low.fill(0);
-        self.high.fill(HEIGHT);
-        let mut probe = self.guess(inverses, place);
-        let mut stride = Some(1);
-        let mut went_up = None;
-        while beyond - least > 1 {
-            let counts = self.below(inverses, probe);
-            let up = counts <= place;
-            match up {
-                true => {
-                    (least, left) = (probe, counts);
-                    std::mem::swap(&mut self.low, &mut self.probed);
+    /// The byte whose slot holds `place`. Where the search looks does not change what it finds, so it may be guided by
+    /// rough numbers: first by one logistic in place of all, then by the slots it met.
+    #[inline(always)]
+    fn find(&mut self, place: u32) -> (u8, Slot) {
+        // The byte is from `least` to `most`.
+        let (mut least, mut most) = (0u32, 255u32);
+        let mut probe = self.guess(place);
+        for round in 0.. {
+            let slot = self.slot(probe);
+            let right = slot.left + slot.count;
+            // As if all slots on the way had the size of this one.
+            let wanted = match (place < slot.left, place < right) {
+                (true, _) => {
+                    most = probe - 1;
+                    probe.saturating_sub(1 + (slot.left - 1 - place) / slot.count)
                 }
-                false => {
-                    (beyond, right) = (probe, counts);
-                    std::mem::swap(&mut self.high, &mut self.probed);
+                (false, false) => {
+                    least = probe + 1;
+                    probe + 1 + (place - right) / slot.count
                 }
-            }
-            // Strides as long as they go one way, halves from then on.
-            if went_up.is_some_and(|before| before != up) {
-                stride = None;
-            }
-            went_up = Some(up);
-            let middle = (least + beyond) / 2;
-            probe = match stride {
-                Some(step) if up => probe + step,
-                Some(step) => probe.saturating_sub(step),
-                None => middle,
+                (false, true) => return (probe as u8, slot),
             };
-            stride = stride.map(|step| 2 * step + 1);
-            if probe <= least || probe >= beyond {
-                probe = middle;
-            }
+            // Should that be no good guide, halves are.
+            probe = match round % 3 {
+                2 => (least + most) / 2,
+                _ => wanted.clamp(least, most),
+            };
         }
-        let count = right - left;
-        (least as u8, Slot { left, count })
+        unreachable!("every place lies in a slot, and each round leaves out a byte at least")
     }
 
-    /// A byte near the one at `place`, from 1 to 255.
-    fn guess(&self, inverses: &[f32], place: u32) -> u32 {
-        let share = |weight: u32| weight as f32 * (1.0 / (1 << WEIGHT_BITS) as f32);
-        let mut mean = 0.0;
-        for (&weight, &own) in self.weights.iter().zip(&self.means) {
-            mean += share(weight) * own;
-        }
-        let mut spread = 0.0;
-        for ((&weight, &own), &inverse) in self.weights.iter().zip(&self.means).zip(inverses) {
-            spread += share(weight) * (1.0 / inverse + 0.5 * (own - mean).abs());
-        }
-        let u = (place as f32 + 0.5) * (1.0 / TOTAL as f32);
-        let value = mean + spread * (u / (1.0 - u).max(1e-7)).ln();
-        ((value / self.bins.width + 128.0) as u32).clamp(1, 255)
+    /// A byte near the one at `place`.
+    #[inline(always)]
+    fn guess(&self, place: u32) -> u32 {
+        let share = |weight: u32| weight as i32 as f32 * (1.0 / (1 << WEIGHT_BITS) as f32);
+        let sum = |term: &dyn Fn(&Group, usize) -> f32| {
+            let some = |g: &Group| {
+                let terms: Lanes<f32> =
+                    std::array::from_fn(|i| if g.weights[i] > 0 { term(g, i) } else { 0.0 });
+                let pairs: [f32; 4] = std::array::from_fn(|i| terms[i] + terms[i + 4]);
+                (pairs[0] + pairs[2]) + (pairs[1] + pairs[3])
+            };
+            self.groups.iter().map(some).sum::<f32>()
+        };
+        let mean = sum(&|g, i| share(g.weights[i]) * g.means[i]);
+        let off = |g: &Group, i: usize| (g.means[i] - mean).abs();
+        let spread = sum(&|g, i| share(g.weights[i]) * (1.0 / g.inverses[i] + 0.5 * off(g, i)));
+        let u = (place as i32 as f32 + 0.5) * (1.0 / TOTAL as f32);
+        let logit = (rough_log2(u) - rough_log2((1.0 - u).max(1e-7))) * std::f32::consts::LN_2;
+        let byte = (mean + spread * logit) / self.bins.width + 128.0;
+        (byte as i32).clamp(0, 255) as u32
     }
 
-    /// Weighs the components by how well they explained the byte. One more for each, so that no byte explains nothing.
+    /// Weighs the components by how well they explained the byte.
+    #[inline(always)]
     fn weigh(&mut self) {
-        let edges = || self.low.iter().zip(&self.high);
-        let mass = |(low, high): (&u32, &u32)| (high - low) as u64 + 1;
-        let explained = |(&weight, edges)| weight as u64 * mass(edges);
-        let sum: u64 = self.weights.iter().zip(edges()).map(explained).sum();
+        let all = |g: &Group| g.explained().iter().sum::<u64>();
+        let sum: u64 = self.groups.iter().map(all).sum();
         // Sums stay below 2⁵³ and a quotient is rounded correctly: floats, but the same on every machine.
-        let scale = (1u64 << WEIGHT_BITS) as f64 / sum as f64;
-        let edges = self.low.iter().zip(&self.high);
-        for (weight, edges) in self.weights.iter_mut().zip(edges) {
-            *weight = ((*weight as u64 * mass(edges)) as f64 * scale) as u32;
+        let scale = (1u64 << WEIGHT_BITS) as f64 / sum as i64 as f64;
+        for group in &mut self.groups {
+            let explained = group.explained();
+            group.weights = std::array::from_fn(|i| cut(explained[i] as i64 as f64 * scale));
         }
         self.balance();
     }
@@ -329,6 +388,7 @@ pub enum Asked {
 }
 
 const _: () = assert!(PRECISION == 24 && SHARED < 1 << 24);
+const _: () = assert!(2 * (REACH as usize) * (CELLS << STEP_BITS) < 1 << 23);
 
 #[cfg(test)]
 mod tests {
@@ -348,7 +408,8 @@ mod tests {
         let table = &LOGISTIC;
         let next = |[low, rise]: [u32; 2]| low + rise;
         assert!(table.windows(2).all(|pair| next(pair[0]) == pair[1][0]));
-        assert!(place(1e9, 0.0, 1e9) >> STEP_BITS == 36 * 64);
+        let far = places(1e9, &[0.0; LANES], &[1e9; LANES]);
+        assert!(far[0] >> STEP_BITS == 36 * 64);
         for (i, &[entry, _]) in table.iter().enumerate().take(36 * 64 + 1) {
             let exact = 268_435_456.0 / (1.0 + (18.0 - i as f64 / 64.0).exp());
             assert!((entry as f64 - exact).abs() <= 0.5001, "{i}");
@@ -357,6 +418,17 @@ mod tests {
                 ((exact + 0.5).fract() - 0.5).abs() < 0.499_999,
                 "{i}: {exact}"
             );
+        }
+    }
+
+    #[test]
+    fn cutting_is_what_a_cast_does() {
+        for i in 0..100_000u32 {
+            let x = i as f64 * 31.7 / (1 + i % 7) as f64;
+            assert_eq!(cut(x), x as u32);
+            assert_eq!((cut(i as f64), cut(i as f64 + 0.5)), (i, i));
+            let x = x as f32;
+            assert_eq!(cut_small(x), x as u32);
         }
     }
 
@@ -381,7 +453,7 @@ mod tests {
             seed >> 8
         };
         for round in 0..300 {
-            let m = 1 + round % 5;
+            let m = 1 + round % 12;
             let mut coder = Coder::new(bins(m));
             let mut numbers: Vec<f32> = (0..coder.bins.numbers())
                 .map(|_| number() as f32 / 4e6 - 2.0)
@@ -400,18 +472,18 @@ mod tests {
                 coder.prepare(&numbers, channel, &earlier);
                 let mut left = 0;
                 for byte in 0..=255u8 {
-                    let slot = coder.slot(&numbers, channel, byte);
+                    let slot = coder.slot(byte as u32);
                     assert!(
                         slot.left == left && slot.count > 0,
                         "{round} {channel} {byte}"
                     );
                     left += slot.count;
-                    assert_eq!(coder.find(&numbers, channel, slot.left), (byte, slot));
-                    assert_eq!(coder.find(&numbers, channel, left - 1), (byte, slot));
+                    assert_eq!(coder.find(slot.left), (byte, slot));
+                    assert_eq!(coder.find(left - 1), (byte, slot));
                 }
                 assert_eq!(left, TOTAL);
                 earlier.push(number() as u8);
-                coder.slot(&numbers, channel, earlier[channel]);
+                coder.slot(earlier[channel] as u32);
                 coder.weigh();
             }
         }

@@ -95,6 +95,30 @@ pub fn isa() -> Isa {
     })
 }
 
+/// Does plain work with the instructions of [`isa`]: the compiler may use them for what is inlined into it. Rust never
+/// joins a product and a sum by itself, so floats come out the same with all of them.
+#[inline(always)]
+pub fn with_instructions<R>(work: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        fn avx2<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
+        #[target_feature(enable = "avx2,avx512f,avx512dq,avx512bw,avx512vl")]
+        fn avx512<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
+        // SAFETY: the chosen set is one that the machine was found to have.
+        match isa() {
+            Isa::Avx512 => return unsafe { avx512(work) },
+            Isa::Avx2 => return unsafe { avx2(work) },
+            Isa::Portable => {}
+        }
+    }
+    work()
+}
+
 /// Sixteen `f32`. Comparisons are false where an operand is NaN.
 pub trait Lanes: Copy {
     /// Sixteen `u32` in the same kind of register.
