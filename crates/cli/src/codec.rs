@@ -5,7 +5,10 @@ use crate::bench::peak_memory_mib;
 use crate::commands::open_data;
 use crate::lossy;
 use crate::terminal::{bar, complain, grouped, line, table};
-use rrvq::codec::{Coding, Image, Packed, Reader, Writer, bench, open_model, packed, prune, read};
+use rrvq::codec::networks::Networks;
+use rrvq::codec::{
+    Coding, Image, Packed, Reader, Writer, bench, neighbours, open_model, packed, prune, read,
+};
 use rrvq::compare::source;
 use rrvq::data::Split;
 use rrvq::run::write_atomic;
@@ -29,12 +32,15 @@ pub fn pack(args: &Pack) -> Result<()> {
         )));
     }
     let mut model = Packed::open(&args.run)?;
-    if let Some(images) = args.prune {
-        let mut config = model.config.clone();
-        if let Some(dir) = &args.data {
-            config.data.dir = Some(dir.clone());
-        }
-        let data = open_data(&config)?;
+    let mut config = model.config.clone();
+    if let Some(dir) = &args.data {
+        config.data.dir = Some(dir.clone());
+    }
+    let data = match args.prune.or(args.neighbours) {
+        Some(_) => Some(open_data(&config)?),
+        None => None,
+    };
+    if let (Some(images), Some(data)) = (args.prune, &data) {
         let progress = bar("looking for codes", images.min(data.len(Split::Train)));
         let watch = |done: usize| progress.set_position(done as u64);
         model = prune::prune(&model, data.as_ref(), images, watch)?;
@@ -46,6 +52,14 @@ pub fn pack(args: &Pack) -> Result<()> {
             "codes in use, bottom layer first: {}",
             codes.join(", ")
         ));
+    }
+    if let (Some(images), Some(data)) = (args.neighbours, &data) {
+        let mut networks = Networks::new(&model.model, &model.theta)?;
+        let progress = bar("fitting neighbours", 2 * images.min(data.len(Split::Train)));
+        let watch = |more: usize| progress.inc(more as u64);
+        let found = neighbours::fit(&mut networks, data.as_ref(), images, watch)?;
+        progress.finish_and_clear();
+        model.neighbours = Some(found);
     }
     let bytes = packed::pack(&model, &args.run.display().to_string())?;
     write_atomic(&args.out, |file| file.write_all(&bytes))?;

@@ -92,6 +92,8 @@ fn instruction_sets_and_threads_change_nothing() {
     scratch.trained("run");
     let large = RgbImage::from_raw(200, 190, samples(200 * 190 * 3)).unwrap();
     large.save(scratch.path("large.png")).unwrap();
+    let small = RgbImage::from_raw(40, 20, samples(40 * 20 * 3)).unwrap();
+    small.save(scratch.path("small.png")).unwrap();
     let run = |args: &[&str], simd: &str| {
         let mut command = scratch.command(args);
         command.env("RRVQ_SIMD", simd);
@@ -110,6 +112,14 @@ fn instruction_sets_and_threads_change_nothing() {
         "portable",
     );
     same(&scratch, "large.png", "p");
+    // By the built-in model, whatever the image: its pixels learn from each other, the run's do not.
+    let told = |simd: &str| {
+        let args = ["bench", "codec", "small.png", "--json"];
+        let told: serde_json::Value = serde_json::from_str(&run(&args, simd)).unwrap();
+        told["bytes"].as_u64().unwrap()
+    };
+    let bytes = told("portable");
+    assert!(told("avx2") == bytes && told("avx512") == bytes);
 }
 
 #[test]
@@ -159,7 +169,8 @@ fn a_packed_model_is_a_model_of_its_own() {
     let run = scratch.run(&["eval", "run", "--json"]).json();
     let bits = |told: &serde_json::Value| told["bits_per_dim"].as_f64().unwrap();
     assert!((bits(&told) - bits(&run)).abs() < 0.02 * bits(&run));
-    let prune = ["pack", "run", "-o", "less", "--prune", "64"];
+    let both = ["--prune", "64", "--neighbours", "16"];
+    let prune = [&["pack", "run", "-o", "less"][..], &both].concat();
     let said = scratch.run(&prune).done();
     assert!(
         said.contains("codes in use, bottom layer first: "),
@@ -167,6 +178,9 @@ fn a_packed_model_is_a_model_of_its_own() {
     );
     let told = scratch.run(&with("less", "d.rrvq")).json();
     assert_eq!(told["images"], 1);
+    let back = ["decompress", "d.rrvq", "-o", "less-out", "--model", "less"];
+    scratch.run(&back).done();
+    same(&scratch, "photo.jpg", "less-out");
     scratch.write("other", "not a model");
     scratch
         .run(&with("other", "c.rrvq"))

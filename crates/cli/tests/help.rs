@@ -102,7 +102,17 @@ const COMMANDS: [(&str, &[&str]); 22] = [
             "--json",
         ],
     ),
-    ("pack", &["<RUN>", "--out", "--prune", "--data", "--force"]),
+    (
+        "pack",
+        &[
+            "<RUN>",
+            "--out",
+            "--prune",
+            "--neighbours",
+            "--data",
+            "--force",
+        ],
+    ),
     ("codec", &["eval"]),
     (
         "codec eval",

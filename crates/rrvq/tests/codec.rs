@@ -3,9 +3,12 @@
 #[path = "common/coding.rs"]
 mod coding;
 use coding::{bent, image, model, mutations, numbers, picture, settings, workers};
+use rrvq::codec::neighbours::{self, Neighbours};
 use rrvq::codec::networks::Networks;
 use rrvq::codec::read::check;
 use rrvq::codec::{Coding, Identity, Image, Reader, Summary, Workers, Writer};
+use rrvq::config::Config;
+use rrvq::data::{self, Split};
 use rrvq::device::Device;
 use rrvq::programs::Model;
 use rrvq::programs::Scorer;
@@ -96,6 +99,72 @@ fn every_kind_of_model_brings_images_back() {
         ];
         come_back(&mut codec, &images);
     }
+}
+
+/// With neighbours as well, whatever they say, wrong numbers included.
+#[test]
+fn neighbours_bring_images_back() {
+    for (kind, odd) in KINDS
+        .iter()
+        .zip([0.0f32, 1e30, f32::NAN, -5.0].iter().cycle())
+    {
+        let config = settings(kind);
+        let (workers, identity) = workers(&config);
+        let channels = config.image_channels;
+        let mut neighbours = Neighbours {
+            pull: vec![[0.4, 0.5, -0.2, -0.1, -0.1, 0.3]; channels],
+            narrowing: vec![[1.2, 1.3, 1.4, 1.3, 1.2, 1.1, 1.0, 0.9, 0.8]; channels],
+        };
+        let images = [
+            image("colour", 40, 25, 3, false),
+            image("grey", 17, 9, 1, false),
+            image("dot", 1, 1, 3, false),
+        ];
+        let mut codec = (workers.with_neighbours(Some(neighbours.clone())), identity);
+        come_back(&mut codec, &images);
+        let (plain, _) = write(&mut (coding::workers(&config).0, identity), &images);
+        let (moved, _) = write(&mut codec, &images);
+        assert!(plain != moved, "{kind:?}: they have no effect");
+        neighbours.pull[channels - 1][2] = *odd;
+        neighbours.narrowing[0][3] = *odd;
+        let mut codec = (codec.0.with_neighbours(Some(neighbours)), identity);
+        come_back(&mut codec, &images);
+    }
+}
+
+/// What is fitted makes files of other images smaller, and has its part in the model's name.
+#[test]
+fn fitted_neighbours_save_bits() {
+    let mut config = Config::preset("tiny-swatches").unwrap();
+    config.set("model.likelihood=mixture").unwrap();
+    config.set("model.mixtures=3").unwrap();
+    let data = data::open(&config.data, 8, 3, &mut |_, _| {}).unwrap();
+    let (model, theta) = model(&config.model);
+    let mut networks = Networks::new(&model, &theta).unwrap();
+    let mut watched = 0;
+    let fitted = neighbours::fit(&mut networks, data.as_ref(), 40, |n| watched += n).unwrap();
+    assert_eq!(watched, 80);
+    // One colour an image: an untrained model errs the same way everywhere.
+    assert!(fitted.pull.iter().all(|p| p[0] + p[1] > 0.3), "{fitted:?}");
+    let tile = |number: usize| {
+        let mut out = image(&number.to_string(), 8, 8, 3, false);
+        data.read(Split::Test, number, &mut out.colour);
+        out
+    };
+    let images: Vec<Image> = (0..20).map(tile).collect();
+    let plain = Identity::of(&model, &theta, None).unwrap();
+    let named = Identity::of(&model, &theta, Some(&fitted)).unwrap();
+    assert_ne!(plain, named);
+    let workers = Workers::new(&model, &theta).unwrap();
+    let before = come_back(&mut (workers, plain), &images);
+    let workers = Workers::new(&model, &theta).unwrap();
+    let after = come_back(&mut (workers.with_neighbours(Some(fitted)), named), &images);
+    assert!(
+        after.bytes < before.bytes * 19 / 20,
+        "{} {}",
+        after.bytes,
+        before.bytes
+    );
 }
 
 #[test]
@@ -213,7 +282,7 @@ fn a_tile_does_not_see_its_neighbours() {
 fn the_price_is_the_elbo() {
     let config = settings(&["model.likelihood=mixture", "model.mixtures=3"]);
     let (model, theta) = model(&config);
-    let identity = Identity::of(&model, &theta).unwrap();
+    let identity = Identity::of(&model, &theta, None).unwrap();
     let workers = Workers::new(&model, &theta).unwrap();
     let (side, count) = (config.size, 512);
     let whole = picture(side, side * count, 3, 4);

@@ -17,7 +17,6 @@ use super::networks::Networks;
 use super::pixels::{Asked, Coder};
 use super::stack::{Dry, Slot, Stack, cost};
 use crate::error::{Error, Result};
-use crate::likelihood::Bins;
 use rayon::prelude::*;
 use rrvq_tensor::device::cpu::simd::with_instructions;
 use std::ops::Range;
@@ -225,11 +224,15 @@ impl Writer<'_> {
         let (config, bins) = (&self.networks.model.config, self.networks.bins());
         let each = config.size * config.size * bins.numbers();
         let side = config.size;
+        let neighbours = &self.networks.neighbours;
         let slots: Vec<Vec<Slot>> = self
             .tiles
             .par_iter()
             .zip(numbers.par_chunks_exact(each))
-            .map(|(tile, numbers)| pixel_slots(tile, numbers, side, bins))
+            .map(|(tile, numbers)| {
+                let mut coder = Coder::new(bins, side, neighbours.clone());
+                pixel_slots(&mut coder, tile, numbers, side)
+            })
             .collect();
         for (slots, tile_cost) in slots.iter().zip(self.costs.iter_mut()).rev() {
             for slot in slots.iter().rev() {
@@ -261,27 +264,47 @@ pub(super) fn likeliest(numbers: &[f32]) -> u32 {
 }
 
 /// Slots of a tile's bytes: pixel after pixel, row after row.
-fn pixel_slots(tile: &Tile, numbers: &[f32], side: usize, bins: Bins) -> Vec<Slot> {
+pub(super) fn pixel_slots(
+    coder: &mut Coder,
+    tile: &Tile,
+    numbers: &[f32],
+    side: usize,
+) -> Vec<Slot> {
     let Extent {
-        width,
-        height,
-        channels,
+        width, channels, ..
     } = tile.extent;
-    let mut coder = Coder::new(bins);
+    let (each, all) = (coder.bins().numbers(), coder.bins().channels);
     let mut slots = vec![Slot { left: 0, count: 1 }; tile.extent.bytes()];
+    coder.next_tile();
     with_instructions(
         #[inline(always)]
         || {
             for (at, slots) in slots.chunks_exact_mut(channels).enumerate() {
                 let pixel = at / width * side + at % width;
-                let bytes = &tile.square[pixel * bins.channels..][..channels];
-                let numbers = &numbers[pixel * bins.numbers()..];
-                coder.slots(numbers, bytes, slots);
+                let bytes = &tile.square[pixel * all..][..channels];
+                coder.slots(pixel, &numbers[pixel * each..], bytes, slots);
             }
         },
     );
-    debug_assert_eq!(slots.len(), width * height * channels);
     slots
+}
+
+/// The likelihood's numbers for every pixel of a few tiles, given latents drawn from the posterior by chance.
+pub(super) fn numbers(networks: &mut Networks, tiles: &[Tile], seed: u64) -> Result<Vec<f32>> {
+    let size = tiles.len().next_power_of_two();
+    let positions: usize = (0..networks.layers()).map(|l| networks.positions(l)).sum();
+    let mut stack = Stack::random(size * positions, seed);
+    let mut writer = Writer {
+        costs: &mut vec![0; tiles.len()],
+        stack: &mut stack,
+        times: &mut Times::default(),
+        size,
+        networks,
+        tiles,
+    };
+    let back = !writer.networks.certain();
+    let drawn = writer.draw(back)?.ok_or_else(damaged)?;
+    writer.run(|networks, size| networks.pixels(size, &drawn.above, &drawn.codes[0]))
 }
 
 /// Reads tiles of these extents back: the bytes of each, rows first.
@@ -377,12 +400,13 @@ impl Reader<'_> {
     fn pixels(&mut self, extents: &[Extent], tiles: &mut [Vec<u8>], numbers: &[f32]) -> Result<()> {
         let start = Instant::now();
         let (side, bins) = (self.networks.model.config.size, self.networks.bins());
-        let mut coder = Coder::new(bins);
+        let mut coder = Coder::new(bins, side, self.networks.neighbours.clone());
         let stack = &mut self.stack;
         let each = side * side * bins.numbers();
         for ((extent, bytes), numbers) in extents.iter().zip(tiles).zip(numbers.chunks_exact(each))
         {
             bytes.resize(extent.bytes(), 0);
+            coder.next_tile();
             with_instructions(
                 #[inline(always)]
                 || {
@@ -390,7 +414,7 @@ impl Reader<'_> {
                     for (at, bytes) in pixels {
                         let pixel = at / extent.width * side + at % extent.width;
                         let numbers = &numbers[pixel * bins.numbers()..];
-                        coder.decode(numbers, bytes, |asked| match asked {
+                        coder.decode(pixel, numbers, bytes, |asked| match asked {
                             Asked::Place => Ok(stack.peek()),
                             Asked::Taken(slot) => stack.pop(slot).map(|()| 0),
                         })?;

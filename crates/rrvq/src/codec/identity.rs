@@ -4,6 +4,7 @@
 //! outlives new settings and a new order of drawing. SHA-256 is written out here: a page of code instead of a tree of
 //! packages.
 
+use super::neighbours::Neighbours;
 use crate::config::Backbone;
 use crate::error::{Error, Result};
 use crate::programs::Model;
@@ -52,7 +53,7 @@ const SETTINGS: [&str; 18] = [
 
 impl Identity {
     /// `theta` are the model's parameters, in the order of its layout.
-    pub fn of(model: &Model, theta: &[f32]) -> Result<Identity> {
+    pub fn of(model: &Model, theta: &[f32], neighbours: Option<&Neighbours>) -> Result<Identity> {
         let settings = settings(&model.config)?;
         let mut hash = Sha256::default();
         for key in SETTINGS {
@@ -70,6 +71,10 @@ impl Identity {
             for value in &theta[entry.offset..entry.offset + entry.len()] {
                 hash.add(&value.to_le_bytes());
             }
+        }
+        for (name, shape, values) in neighbours.iter().flat_map(|n| n.tensors()) {
+            hash.add(format!("{name} {shape:?}\n").as_bytes());
+            values.iter().for_each(|v| hash.add(&v.to_le_bytes()));
         }
         Ok(Identity(hash.finish()))
     }
@@ -223,7 +228,7 @@ mod tests {
             let model = Model::new(config);
             let mut theta = model.layout.initial(1);
             theta[3] += change;
-            Identity::of(&model, &theta).unwrap()
+            Identity::of(&model, &theta, None).unwrap()
         };
         let first = of(&config, 0.0);
         assert_eq!(of(&config, 0.0), first);

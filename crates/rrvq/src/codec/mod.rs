@@ -5,6 +5,7 @@
 //!
 //! - [`stack`]: symbols on a stack of bits, each at the price of its probability.
 //! - `codes`, `pixels`: tables of integers from the networks' numbers, the same on every machine.
+//! - [`neighbours`]: what a pixel learns from those before it, which the networks do not say.
 //! - [`networks`]: the model as one small program for each layer.
 //! - [`chunk`]: tiles on one stack, by bits back, batch by batch.
 //! - [`plane`]: a predictive coder for transparency, and for images it is better at.
@@ -23,6 +24,7 @@ pub mod container;
 pub mod identity;
 pub mod image;
 pub mod lossy;
+pub mod neighbours;
 pub mod networks;
 pub mod packed;
 mod pixels;

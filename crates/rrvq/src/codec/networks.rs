@@ -8,6 +8,7 @@
 //! larger one up; a tile's numbers do not depend on its neighbours.
 
 use super::codes::{MOST_CODES, counts};
+use super::neighbours::Neighbours;
 use crate::config::LatentKind;
 use crate::error::{Error, Result};
 use crate::likelihood::Bins;
@@ -46,6 +47,8 @@ struct Programs {
 /// A model ready to code with.
 pub struct Networks {
     pub model: Model,
+    /// What pixels learn from each other, where the model has it.
+    pub neighbours: Option<Neighbours>,
     store: Store,
     by_size: BTreeMap<usize, Programs>,
 }
@@ -69,6 +72,7 @@ impl Networks {
         }
         Ok(Networks {
             model: model.clone(),
+            neighbours: None,
             store: Store::with("theta", theta.to_vec()),
             by_size: BTreeMap::new(),
         })

@@ -4,6 +4,7 @@
 //! everywhere. Weights are rounded once, when they are packed; unpacked, they are f32 again, and the identity is that of
 //! the rounded ones. Some such files are built into the program.
 
+use super::neighbours::Neighbours;
 use super::{Identity, Workers};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -30,6 +31,8 @@ pub struct Packed {
     pub config: Config,
     pub model: Model,
     pub theta: Vec<f32>,
+    /// What pixels learn from each other; runs have none.
+    pub neighbours: Option<Neighbours>,
 }
 
 impl Packed {
@@ -42,7 +45,7 @@ impl Packed {
     pub fn built_in_of(wanted: impl Fn(Identity) -> bool) -> Result<Option<Packed>> {
         for file in BUILT_IN_FILES {
             let packed = Packed::read(file, "a built-in model")?;
-            if wanted(Identity::of(&packed.model, &packed.theta)?) {
+            if wanted(packed.identity()?) {
                 return Ok(Some(packed));
             }
         }
@@ -69,6 +72,7 @@ impl Packed {
             config,
             model,
             theta,
+            neighbours: None,
         })
     }
 
@@ -87,7 +91,9 @@ impl Packed {
         let model = Model::new(&config.model);
         let theta = model.layout.flatten(&tensors, "");
         let theta = theta.map_err(|e| wrong(e.to_string()))?;
+        let neighbours = Neighbours::from_tensors(&tensors, config.model.image_channels);
         Ok(Packed {
+            neighbours: neighbours.map_err(|e| wrong(e.to_string()))?,
             config,
             model,
             theta,
@@ -101,8 +107,15 @@ impl Packed {
 
     /// Ready to code with, and its identity.
     pub fn workers(&self) -> Result<(Workers, Identity)> {
-        let identity = Identity::of(&self.model, &self.theta)?;
-        Ok((Workers::new(&self.model, &self.theta)?, identity))
+        let workers = Workers::new(&self.model, &self.theta)?;
+        Ok((
+            workers.with_neighbours(self.neighbours.clone()),
+            self.identity()?,
+        ))
+    }
+
+    fn identity(&self) -> Result<Identity> {
+        Identity::of(&self.model, &self.theta, self.neighbours.as_ref())
     }
 }
 
@@ -124,11 +137,9 @@ pub fn pack(packed: &Packed, name: &str) -> Result<Vec<u8>> {
     // Where the images lay is nobody's business.
     config.data.dir = None;
     let metadata = BTreeMap::from([("config".to_string(), config.to_toml()?)]);
-    Ok(to_safetensors_bf16(
-        &model.layout.tensors(theta, ""),
-        &metadata,
-        is_kernel,
-    )?)
+    let mut tensors = model.layout.tensors(theta, "");
+    tensors.extend(packed.neighbours.iter().flat_map(Neighbours::tensors));
+    Ok(to_safetensors_bf16(&tensors, &metadata, is_kernel)?)
 }
 
 #[cfg(test)]

@@ -9,9 +9,12 @@
 //! - weights are integers, and the sum over components is exact;
 //! - byte v adds v: every byte has at least one count.
 //!
+//! Before a channel is coded, its neighbours may move means and scales ([`super::neighbours`]).
+//!
 //! Red is coded first, then green given red, then blue given both: the values move the means, and the component a pixel
 //! came from is weighed anew by how well it explained the values so far.
 
+use super::neighbours::{Errors, Neighbours};
 use super::stack::{PRECISION, Slot, TOTAL};
 use crate::likelihood::Bins;
 use std::sync::LazyLock;
@@ -159,24 +162,50 @@ pub struct Coder {
     bins: Bins,
     table: &'static Heights,
     groups: Vec<Group>,
+    /// What neighbours say, and what is known of them.
+    neighbours: Option<Neighbours>,
+    errors: Errors,
+    /// Mean and 1 / s of the channel at hand, all components together, as the network gave them.
+    whole: [f32; 2],
 }
 
 impl Coder {
-    pub fn new(bins: Bins) -> Coder {
+    /// For tiles of so many pixels a side.
+    pub fn new(bins: Bins, side: usize, neighbours: Option<Neighbours>) -> Coder {
         Coder {
+            errors: Errors::new(if neighbours.is_some() { side } else { 0 }, bins.channels),
+            neighbours,
+            whole: [0.0; 2],
             bins,
             table: &LOGISTIC,
             groups: vec![Group::default(); bins.components.div_ceil(LANES)],
         }
     }
 
-    /// The slots of a pixel's bytes, as many channels as there are bytes. The pixel's numbers are the first ones.
+    /// To be called before the first pixel of every tile.
+    pub fn next_tile(&mut self) {
+        self.errors.forget();
+    }
+
+    pub fn bins(&self) -> &Bins {
+        &self.bins
+    }
+
+    /// Of the tile so far.
+    pub fn errors(&self) -> &Errors {
+        &self.errors
+    }
+
+    /// The slots of a pixel's bytes, as many channels as there are bytes. `pixel` is its number in the tile, row by row;
+    /// its numbers are the first ones.
     #[inline(always)]
-    pub fn slots(&mut self, numbers: &[f32], bytes: &[u8], slots: &mut [Slot]) {
+    pub fn slots(&mut self, pixel: usize, numbers: &[f32], bytes: &[u8], slots: &mut [Slot]) {
         self.start(numbers);
         for (channel, &byte) in bytes.iter().enumerate() {
             self.prepare(numbers, channel, &bytes[..channel]);
+            self.listen(pixel, channel);
             slots[channel] = self.slot(byte as u32);
+            self.note(pixel, channel, byte);
             if channel + 1 < bytes.len() {
                 self.weigh();
             }
@@ -187,6 +216,7 @@ impl Coder {
     #[inline(always)]
     pub fn decode<E>(
         &mut self,
+        pixel: usize,
         numbers: &[f32],
         bytes: &mut [u8],
         mut next: impl FnMut(Asked) -> Result<u32, E>,
@@ -195,10 +225,12 @@ impl Coder {
         for channel in 0..bytes.len() {
             let (earlier, rest) = bytes.split_at_mut(channel);
             self.prepare(numbers, channel, earlier);
+            self.listen(pixel, channel);
             let place = next(Asked::Place)?;
             let (byte, slot) = self.find(place);
             next(Asked::Taken(slot))?;
             rest[0] = byte;
+            self.note(pixel, channel, byte);
             if channel + 1 < bytes.len() {
                 self.weigh();
             }
@@ -284,6 +316,48 @@ impl Coder {
         }
     }
 
+    /// The sum over all components, each by its weight: eight of them by halves, then eight after eight.
+    #[inline(always)]
+    fn weighted(&self, term: impl Fn(&Group, usize) -> f32) -> f32 {
+        const SHARE: f32 = 1.0 / (1 << WEIGHT_BITS) as f32;
+        self.groups.iter().fold(0.0, |sum, group| {
+            let terms: Lanes<f32> = std::array::from_fn(|i| match group.weights[i] {
+                0 => 0.0,
+                weight => weight as i32 as f32 * SHARE * term(group, i),
+            });
+            let pairs: [f32; 4] = std::array::from_fn(|i| terms[i] + terms[i + 4]);
+            sum + ((pairs[0] + pairs[2]) + (pairs[1] + pairs[3]))
+        })
+    }
+
+    /// Lets the neighbours have their say about the channel that was prepared.
+    #[inline(always)]
+    fn listen(&mut self, pixel: usize, channel: usize) {
+        let Some(neighbours) = &self.neighbours else {
+            return;
+        };
+        let (shift, narrowing) = self.errors.hint(neighbours, pixel, channel);
+        self.whole = [
+            self.weighted(|g, i| g.means[i]),
+            self.weighted(|g, i| g.inverses[i]),
+        ];
+        for group in &mut self.groups {
+            group.means.iter_mut().for_each(|mean| *mean += shift);
+            let inverses = group.inverses.iter_mut();
+            inverses.for_each(|inverse| *inverse *= narrowing);
+        }
+    }
+
+    /// Notes how far the network was off.
+    #[inline(always)]
+    fn note(&mut self, pixel: usize, channel: usize, byte: u8) {
+        if self.neighbours.is_some() {
+            let [mean, inverse] = self.whole;
+            let centre = (byte as f32 + 0.5) * self.bins.width - 128.0 * self.bins.width;
+            self.errors.note(pixel, channel, centre - mean, inverse);
+        }
+    }
+
     /// The slot of a byte; notes the heights at both its edges. The outer bins take the tails.
     #[inline(always)]
     fn slot(&mut self, byte: u32) -> Slot {
@@ -345,19 +419,9 @@ impl Coder {
     /// A byte near the one at `place`.
     #[inline(always)]
     fn guess(&self, place: u32) -> u32 {
-        let share = |weight: u32| weight as i32 as f32 * (1.0 / (1 << WEIGHT_BITS) as f32);
-        let sum = |term: &dyn Fn(&Group, usize) -> f32| {
-            let some = |g: &Group| {
-                let terms: Lanes<f32> =
-                    std::array::from_fn(|i| if g.weights[i] > 0 { term(g, i) } else { 0.0 });
-                let pairs: [f32; 4] = std::array::from_fn(|i| terms[i] + terms[i + 4]);
-                (pairs[0] + pairs[2]) + (pairs[1] + pairs[3])
-            };
-            self.groups.iter().map(some).sum::<f32>()
-        };
-        let mean = sum(&|g, i| share(g.weights[i]) * g.means[i]);
+        let mean = self.weighted(|g, i| g.means[i]);
         let off = |g: &Group, i: usize| (g.means[i] - mean).abs();
-        let spread = sum(&|g, i| share(g.weights[i]) * (1.0 / g.inverses[i] + 0.5 * off(g, i)));
+        let spread = self.weighted(|g, i| 1.0 / g.inverses[i] + 0.5 * off(g, i));
         let u = (place as i32 as f32 + 0.5) * (1.0 / TOTAL as f32);
         let logit = (rough_log2(u) - rough_log2((1.0 - u).max(1e-7))) * std::f32::consts::LN_2;
         let byte = (mean + spread * logit) / self.bins.width + 128.0;
@@ -454,7 +518,7 @@ mod tests {
         };
         for round in 0..300 {
             let m = 1 + round % 12;
-            let mut coder = Coder::new(bins(m));
+            let mut coder = Coder::new(bins(m), 4, None);
             let mut numbers: Vec<f32> = (0..coder.bins.numbers())
                 .map(|_| number() as f32 / 4e6 - 2.0)
                 .collect();

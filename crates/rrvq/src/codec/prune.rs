@@ -77,6 +77,7 @@ fn keep(packed: &Packed, kept: &[Vec<usize>]) -> Packed {
         config,
         model,
         theta,
+        neighbours: packed.neighbours.clone(),
     }
 }
 
@@ -96,6 +97,7 @@ mod tests {
             config,
             model,
             theta,
+            neighbours: None,
         }
     }
 

@@ -83,6 +83,22 @@ impl Stack {
         Ok(())
     }
 
+    /// One that holds so many words of chance, to draw with.
+    pub fn random(words: usize, seed: u64) -> Stack {
+        let mut state = seed;
+        // A linear congruential generator; its upper half is chance enough to draw samples with.
+        let mut word = |_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 32) as u32
+        };
+        Stack {
+            state: EMPTY,
+            words: (0..words).map(&mut word).collect(),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         *self == Stack::default()
     }

@@ -3,6 +3,7 @@
 //!
 //! What is computed does not depend on it: the CPU gives the same bits for any number of threads.
 
+use super::neighbours::Neighbours;
 use super::networks::Networks;
 use crate::error::{Error, Result};
 use crate::programs::Model;
@@ -15,6 +16,7 @@ const ROOM: usize = 1 << 30;
 pub struct Workers {
     model: Model,
     theta: Vec<f32>,
+    neighbours: Option<Neighbours>,
     networks: Vec<Networks>,
 }
 
@@ -24,7 +26,16 @@ impl Workers {
             networks: vec![Networks::new(model, theta)?],
             model: model.clone(),
             theta: theta.to_vec(),
+            neighbours: None,
         })
+    }
+
+    /// With pixels that learn from each other.
+    pub fn with_neighbours(mut self, neighbours: Option<Neighbours>) -> Workers {
+        for networks in &mut self.networks {
+            networks.neighbours = neighbours.clone();
+        }
+        Workers { neighbours, ..self }
     }
 
     pub fn model(&self) -> &Model {
@@ -56,7 +67,9 @@ impl Workers {
             return Ok(rayon::scope(|_| all()));
         }
         while self.networks.len() < hands {
-            self.networks.push(Networks::new(&self.model, &self.theta)?);
+            let mut networks = Networks::new(&self.model, &self.theta)?;
+            networks.neighbours = self.neighbours.clone();
+            self.networks.push(networks);
         }
         let threads = (rayon::current_num_threads() / hands).max(1);
         let count = jobs.len();

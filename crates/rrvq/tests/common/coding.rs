@@ -98,6 +98,6 @@ pub fn model(config: &ModelConfig) -> (Model, Vec<f32>) {
 
 pub fn workers(config: &ModelConfig) -> (Workers, Identity) {
     let (model, theta) = model(config);
-    let identity = Identity::of(&model, &theta).unwrap();
+    let identity = Identity::of(&model, &theta, None).unwrap();
     (Workers::new(&model, &theta).unwrap(), identity)
 }
