@@ -263,8 +263,8 @@ pub fn fit(
 
 /// Solves a symmetric system whose last column is the right side; a hair of the diagonal is added, so that it can be.
 fn solve<const N: usize, const M: usize>(mut rows: [[f64; M]; N]) -> [f64; N] {
-    for i in 0..N {
-        rows[i][i] += 1e-6 * rows[i][i] + 1e-12;
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[i] += 1e-6 * row[i] + 1e-12;
     }
     for i in 0..N {
         for j in 0..N {
