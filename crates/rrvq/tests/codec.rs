@@ -101,6 +101,13 @@ fn every_kind_of_model_brings_images_back() {
     }
 }
 
+fn some_neighbours(channels: usize) -> Neighbours {
+    Neighbours {
+        pull: vec![[0.4, 0.5, -0.2, -0.1, -0.1, 0.3]; channels],
+        narrowing: vec![[1.2, 1.3, 1.4, 1.3, 1.2, 1.1, 1.0, 0.9, 0.8]; channels],
+    }
+}
+
 /// With neighbours as well, whatever they say, wrong numbers included.
 #[test]
 fn neighbours_bring_images_back() {
@@ -111,10 +118,7 @@ fn neighbours_bring_images_back() {
         let config = settings(kind);
         let (workers, identity) = workers(&config);
         let channels = config.image_channels;
-        let mut neighbours = Neighbours {
-            pull: vec![[0.4, 0.5, -0.2, -0.1, -0.1, 0.3]; channels],
-            narrowing: vec![[1.2, 1.3, 1.4, 1.3, 1.2, 1.1, 1.0, 0.9, 0.8]; channels],
-        };
+        let mut neighbours = some_neighbours(channels);
         let images = [
             image("colour", 40, 25, 3, false),
             image("grey", 17, 9, 1, false),
@@ -333,7 +337,8 @@ fn the_price_is_the_elbo() {
 }
 
 fn example() -> ((Workers, Identity), Vec<Image>, Vec<u8>) {
-    let mut codec = workers(&settings(&["model.likelihood=mixture", "model.mixtures=2"]));
+    let (plain, identity) = workers(&settings(&["model.likelihood=mixture", "model.mixtures=2"]));
+    let mut codec = (plain.with_neighbours(Some(some_neighbours(3))), identity);
     let images = vec![
         image("first", 30, 20, 3, true),
         image("second", 12, 20, 1, false),
