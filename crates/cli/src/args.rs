@@ -310,7 +310,7 @@ pub struct Pack {
     /// Where the file goes: kernels rounded to bf16, settings beside them
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Leave out codes that none of the first N training images uses: smaller, quicker, the same bits
+    /// Leave out codes that none of the first N training images uses: quicker, and next to nothing in bits
     #[arg(long, value_name = "N")]
     pub prune: Option<usize>,
     /// Learn from the first N training images how far pixels follow their neighbours: smaller files without loss

@@ -99,8 +99,11 @@ pub fn decompress(args: &Decompress) -> Result<()> {
         Some(_) => None,
         None => Packed::built_in_of(|identity| reader.header.fits(identity))?,
     };
-    let found = found.map_or_else(|| model(args.model.as_deref()), Ok)?;
-    let (mut workers, identity) = found.workers()?;
+    let packed = match found {
+        Some(packed) => packed,
+        None => model(args.model.as_deref())?,
+    };
+    let (mut workers, identity) = packed.workers()?;
     if !reader.header.fits(identity) {
         let digits: String = reader.header.identity.map(|b| format!("{b:02x}")).concat();
         return Err(Error::new(format!(

@@ -181,3 +181,11 @@ pub fn png_size(bytes: &[u8]) -> (u32, u32) {
     let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     (number(16), number(20))
 }
+
+/// Two picture files of the same kind, pixel for pixel.
+pub fn same_pictures(back: &Path, wanted: &Path) {
+    let open = |path: &Path| image::open(path).unwrap();
+    let (back, wanted, name) = (open(back), open(wanted), wanted.display());
+    assert_eq!(back.color(), wanted.color(), "{name}");
+    assert!(back.as_bytes() == wanted.as_bytes(), "{name}");
+}

@@ -229,10 +229,10 @@ impl Writer<'_> {
             .tiles
             .par_iter()
             .zip(numbers.par_chunks_exact(each))
-            .map(|(tile, numbers)| {
-                let mut coder = Coder::new(bins, side, neighbours.clone());
-                pixel_slots(&mut coder, tile, numbers, side)
-            })
+            .map_init(
+                || Coder::new(bins, side, neighbours.clone()),
+                |coder, (tile, numbers)| pixel_slots(coder, tile, numbers, side),
+            )
             .collect();
         for (slots, tile_cost) in slots.iter().zip(self.costs.iter_mut()).rev() {
             for slot in slots.iter().rev() {

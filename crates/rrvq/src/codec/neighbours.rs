@@ -126,15 +126,22 @@ impl Errors {
     #[inline(always)]
     pub fn hint(&self, neighbours: &Neighbours, pixel: usize, channel: usize) -> (f32, f32) {
         let at = self.at(pixel, channel);
-        let (mut shift, mut size) = (0.0, 0.0);
-        for (i, place) in PLACES.into_iter().enumerate() {
-            let [error, inverse] = self.neighbour(at, place);
-            shift += neighbours.pull[channel][i] * error;
-            if i < NEAR {
-                size += error.abs() * inverse;
-            }
+        let mut shift = 0.0;
+        for (pull, place) in neighbours.pull[channel].iter().zip(PLACES) {
+            shift += pull * self.neighbour(at, place)[0];
         }
-        (shift, neighbours.narrowing[channel][class(size)])
+        (shift, neighbours.narrowing[channel][self.class(at)])
+    }
+
+    /// The class of a sample, by how large the near errors are.
+    #[inline(always)]
+    fn class(&self, at: usize) -> usize {
+        let mut size = 0.0;
+        for place in &PLACES[..NEAR] {
+            let [error, inverse] = self.neighbour(at, *place);
+            size += error.abs() * inverse;
+        }
+        class(size)
     }
 
     #[inline(always)]
@@ -238,11 +245,8 @@ pub fn fit(
             let errors = coder.errors();
             for (at, slot) in slots.iter().enumerate() {
                 let (pixel, channel) = (at / channels, at % channels);
-                let near = PLACES[..NEAR].iter().map(|place| {
-                    let [error, inverse] = errors.neighbour(errors.at(pixel, channel), *place);
-                    error.abs() * inverse
-                });
-                costs[channel][class(near.fold(0.0, |a, b| a + b))][i] += cost(*slot);
+                let class = errors.class(errors.at(pixel, channel));
+                costs[channel][class][i] += cost(*slot);
             }
         }
     };

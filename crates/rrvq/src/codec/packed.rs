@@ -175,6 +175,7 @@ mod tests {
             Packed::read(&again, "again").unwrap(),
         );
         assert!(a.theta == b.theta && a.config == b.config);
+        assert!(a.neighbours.is_some() && a.neighbours == b.neighbours);
         std::fs::write(&file, &BUILT_IN_FILES[0][..1000]).unwrap();
         let said = Packed::open(&file).err().unwrap().to_string();
         assert!(said.contains("is not a packed model"), "{said}");
