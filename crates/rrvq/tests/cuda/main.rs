@@ -10,6 +10,7 @@ mod common;
 mod evaluation;
 mod memory;
 mod noise;
+mod responsibility;
 mod runs;
 mod training;
 mod values;

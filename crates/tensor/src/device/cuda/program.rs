@@ -29,15 +29,16 @@ pub struct Program {
     gpu: Gpu,
     tools: Arc<Tools>,
     plan: Plan,
+    /// The graph of single runs, and the one of replays. Fields are dropped in order, and these go before the kernels,
+    /// streams and memory they were recorded with.
+    single: Option<Recorded>,
+    replayed: Option<Recorded>,
+    feed: Option<Feed>,
     jobs: Vec<Prepared>,
     /// One stream a lane.
     streams: Vec<Stream>,
     memory: Buffer,
     map: Map,
-    /// The graph of single runs, and the one of replays.
-    single: Option<Recorded>,
-    replayed: Option<Recorded>,
-    feed: Option<Feed>,
     writes_states: bool,
     /// The addresses of states that the tables of shared launches hold.
     tabled: Vec<u64>,

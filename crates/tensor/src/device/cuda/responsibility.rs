@@ -1,9 +1,10 @@
 //! The fused responsibility on the GPU: sums over K codes that no memory ever holds.
 //!
-//! Two roads lead to the same numbers. [`tiles`] does the matrix products on tensor cores, floats as sums of
-//! bf16 pieces, and is made for the sizes models train with ([`quick`] is its backward pass where maps are bf16);
+//! Three roads lead to the same numbers. [`tiles`] does the matrix products on tensor cores, floats as sums of
+//! bf16 pieces, with the codebook in shared memory, and is made for the sizes most models train with ([`quick`] is its
+//! backward pass where maps are bf16); [`wide`] is for training where the codebook is larger than shared memory;
 //! [`plain`] takes any size, a warp to a few rows.
-//! Both address the noise as the CPU does and add in a fixed order: running again gives the same bits.
+//! All address the noise as the CPU does and add in a fixed order: running again gives the same bits.
 //! The backward pass recomputes the scores and leaves one partial sum of the codebook's gradient a block, which
 //! a last launch adds.
 
@@ -15,6 +16,7 @@ use crate::op::ResponsibilityOp;
 mod plain;
 mod quick;
 mod tiles;
+mod wide;
 
 const PHILOX: &str = include_str!("kernels/philox.cuh");
 const PTX: &str = include_str!("kernels/responsibility_ptx.cu");
@@ -149,7 +151,9 @@ pub fn forward(
         inputs,
         exact,
     };
-    tiles::forward(&case, z, index, kl).unwrap_or_else(|| plain::forward(&case, z, index, kl))
+    tiles::forward(&case, z, index, kl)
+        .or_else(|| wide::forward(&case, z, index, kl))
+        .unwrap_or_else(|| plain::forward(&case, z, index, kl))
 }
 
 /// Gradients of e_q, mu, logvar and e_p, those that are wanted.
@@ -173,7 +177,7 @@ pub fn backward(
     let on_tensor_cores = if exact {
         tiles::backward(&case, outputs)
     } else {
-        quick::backward(&case, outputs)
+        quick::backward(&case, outputs).or_else(|| wide::backward(&case, outputs))
     };
     on_tensor_cores.unwrap_or_else(|| plain::backward(&case, outputs))
 }

@@ -47,39 +47,6 @@ __device__ __forceinline__ void make_fragments(Fragments<N, SQUARES>& f, const A
     }
 }
 
-// Takes four codes, 16 apart from `code` on, into the sums.
-__device__ __forceinline__ void see(Running& s, const float (&q)[4], const float (&p)[4], const float (&t)[4], u32 code) {
-    float max_q = fmaxf(fmaxf(fmaxf(q[0], q[1]), fmaxf(q[2], q[3])), s.max_q);
-    float keep = exponential(s.max_q - max_q);
-    s.sum_q *= keep;
-    s.cross *= keep;
-    s.max_q = max_q;
-#if PRIOR
-    float max_p = fmaxf(fmaxf(fmaxf(p[0], p[1]), fmaxf(p[2], p[3])), s.max_p);
-    s.sum_p *= exponential(s.max_p - max_p);
-    s.max_p = max_p;
-#endif
-    float best = t[0];
-    u32 at = code;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        float weight = exponential(q[j] - max_q);
-        s.sum_q += weight;
-        s.cross = fmaf(weight, q[j] - p[j], s.cross);
-#if PRIOR
-        s.sum_p += exponential(p[j] - max_p);
-#endif
-        if (t[j] > best) {
-            best = t[j];
-            at = code + 16 * j;
-        }
-    }
-    if (better(best, at, s.best, s.code)) {
-        s.best = best;
-        s.code = at;
-    }
-}
-
 // Shared memory: the table, the constants, 16 states a warp; relaxed, the means and 16 × DIM + 16 floats a warp.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, FORWARD_BLOCKS) responsibility_forward(
     const u32* counter, const float* tau, const float* noise_scale, const E_Q* e_q, const float* mu, const float* logvar, const E_P* e_p,

@@ -1,5 +1,5 @@
 // Backward for maps stored as bf16. As the exact one, a block has a warp for each unit of 16 codes and goes from tile
-// to tile of 16 rows, but only the scores are products of pieces: what follows from them is rounded to bf16 once.
+// to tile of 16 rows, but the gradients of the scores, G, are rounded to bf16 once.
 //
 // The gradients of the scores go to shared memory, where warps find those of all codes and make a few columns of the
 // embeddings' gradients each; the codebook's are summed in registers from tile to tile. Scores are binary logarithms
@@ -351,17 +351,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
             u32 job = unit % JOBS + round * WARPS, slice = unit / JOBS, column = job % (DIM / 8) * 8;
             const u16* from = &s.g[job / (DIM / 8)][lane % 16][lane / 16 * 8];
             const u16* by = &s.table[0][lane % 16][lane < 16 ? column : DIM + column];
-            float linear[4] = {0.0f, 0.0f, 0.0f, 0.0f}, square[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            float linear[4] = {0.0f, 0.0f, 0.0f, 0.0f}, square[4] = {0.0f, 0.0f, 0.0f, 0.0f}, excess[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
             for (int k = 0; k < UNITS / SLICES; k++) {
-                u32 a[4], b[4], u = slice * (UNITS / SLICES) + k;
+                u32 a[4], u = slice * (UNITS / SLICES) + k;
                 load_matrices(a, from + 16 * u);
-                load_transposed(b, by + 16 * u * STRIDE);
-                multiply(linear, a, b[0], b[1]);
-                multiply(square, a, b[2], b[3]);
+                multiply(excess, a, ONES, ONES);
+#pragma unroll
+                for (int n = PIECES - 1; n >= 0; n--) {
+                    u32 b[4];
+                    load_transposed(b, by + (n * CODES + 16 * u) * STRIDE);
+                    multiply(linear, a, b[0], b[1]);
+                    multiply(square, a, b[2], b[3]);
+                }
             }
 #pragma unroll
             for (int h = 0; h < 2; h++) {
+                // G sums to 0 over the codes, and what was rounded does not: left alone, a row would be pulled along or
+                // against its own embedding. What is too much is taken from the row's own code.
+                u32 own = slot_of(__float_as_uint(s.row_sums[g + 8 * h][1].w));
+                float too_much = excess[2 * h];
+#pragma unroll
+                for (int n = 0; n < PIECES; n++) {
+                    u32 scaled = *(const u32*)&s.table[n][own][column + 2 * t], iv = *(const u32*)&s.table[n][own][DIM + column + 2 * t];
+                    linear[2 * h] = fmaf(-too_much, low_half(scaled), linear[2 * h]);
+                    linear[2 * h + 1] = fmaf(-too_much, high_half(scaled), linear[2 * h + 1]);
+                    square[2 * h] = fmaf(-too_much, low_half(iv), square[2 * h]);
+                    square[2 * h + 1] = fmaf(-too_much, high_half(iv), square[2 * h + 1]);
+                }
                 de[round][2 * h] = fmaf(-e[round][h].x, square[2 * h], linear[2 * h]);
                 de[round][2 * h + 1] = fmaf(-e[round][h].y, square[2 * h + 1], linear[2 * h + 1]);
             }

@@ -1,4 +1,4 @@
-// What both backward kernels share: tiles of 16 rows in shared memory, and sums over the lanes that know a row.
+// What both backward kernels share: tiles of 16 rows in shared memory, and sums over the warps that know a row.
 //
 // A block has one warp for each unit of 16 codes.
 
@@ -114,16 +114,6 @@ __device__ __forceinline__ void add_moments(float (&sum)[WIDE / 8][4], const u32
         multiply_pieces(sum[DIM / 8 + 2 * j], g, square, 0);
         multiply_pieces(sum[DIM / 8 + 2 * j + 1], g, square, 2);
     }
-}
-
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
 }
 
 __device__ __forceinline__ float warps_sum(float x) {

@@ -16,6 +16,8 @@
 #define MEAN_STRIDE (DIM + 8)
 #define UNITS (CODES / 16)
 #define TABLE (PIECES * CODES * STRIDE)
+// Two ones as bf16: a column of them as B sums the rows of A.
+#define ONES 0x3f803f80u
 
 __device__ __forceinline__ u32 code_of(u32 unit, u32 tile, u32 column) {
     return 64 * (unit / 4) + 16 * (2 * tile + column % 2) + 4 * (unit % 4) + column / 2;
@@ -178,4 +180,48 @@ __device__ __forceinline__ void unit_noise(const Noise& noise, u32 row, u32 unit
     philox(noise, 16 * (row * (CODES / 64) + unit / 4) + 4 * (unit % 4) + threadIdx.x % 4, word);
 #pragma unroll
     for (int j = 0; j < 4; j++) g[j] = gumbel_of(word[j]);
+}
+
+// Takes four codes, 16 apart from `code` on, into the sums.
+__device__ __forceinline__ void see(Running& s, const float (&q)[4], const float (&p)[4], const float (&t)[4], u32 code) {
+    float max_q = fmaxf(fmaxf(fmaxf(q[0], q[1]), fmaxf(q[2], q[3])), s.max_q);
+    float keep = exponential(s.max_q - max_q);
+    s.sum_q *= keep;
+    s.cross *= keep;
+    s.max_q = max_q;
+#if PRIOR
+    float max_p = fmaxf(fmaxf(fmaxf(p[0], p[1]), fmaxf(p[2], p[3])), s.max_p);
+    s.sum_p *= exponential(s.max_p - max_p);
+    s.max_p = max_p;
+#endif
+    float best = t[0];
+    u32 at = code;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float weight = exponential(q[j] - max_q);
+        s.sum_q += weight;
+        s.cross = fmaf(weight, q[j] - p[j], s.cross);
+#if PRIOR
+        s.sum_p += exponential(p[j] - max_p);
+#endif
+        if (t[j] > best) {
+            best = t[j];
+            at = code + 16 * j;
+        }
+    }
+    if (better(best, at, s.best, s.code)) {
+        s.best = best;
+        s.code = at;
+    }
+}
+
+// Over the four lanes that know a row.
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
 }

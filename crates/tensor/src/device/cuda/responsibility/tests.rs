@@ -119,6 +119,13 @@ const TRAINING: Call = Call {
     plain: false,
 };
 
+/// The paper's five layers: embeddings are f32 whatever else is bf16.
+const WIDE: Call = Call {
+    dim: 128,
+    half: false,
+    ..TRAINING
+};
+
 /// All choices of one size.
 fn variants(size: Call) -> Vec<Call> {
     let flags = (0..16).map(|bits| [1, 2, 4, 8].map(|bit| bits & bit != 0));
@@ -175,6 +182,36 @@ fn calls() -> Vec<Call> {
         half: false,
         ..TRAINING
     });
+    for rows in [65536, 16384, 4096, 1024, 256, 333, 40000] {
+        calls.push(Call { rows, ..WIDE });
+    }
+    for (prior, relaxed) in [(true, true), (false, false), (false, true)] {
+        calls.push(Call {
+            rows: 333,
+            prior,
+            relaxed,
+            ..WIDE
+        });
+    }
+    for prior in [true, false] {
+        calls.push(Call {
+            rows: 17001,
+            dim: 64,
+            codes: 64,
+            prior,
+            ..WIDE
+        });
+    }
+    for (dim, codes) in [(32, 1024), (64, 128), (96, 64)] {
+        calls.push(Call {
+            rows: 70,
+            dim,
+            codes,
+            relaxed: codes == 128,
+            half: codes == 64,
+            ..WIDE
+        });
+    }
     for (dim, codes) in [(32, 64), (16, 256)] {
         calls.push(Call {
             rows: 60,
@@ -279,7 +316,7 @@ fn training_compiles_for_both_gpus_within_its_registers() {
         return;
     }
     for arch in ["sm_80", "sm_90"] {
-        compile_all(&[TRAINING], arch);
+        compile_all(&[TRAINING, WIDE], arch);
     }
 }
 
@@ -315,7 +352,14 @@ fn sizes_choose_the_road() {
         codes: 512,
         ..TRAINING
     };
-    assert_eq!(names(many), ["responsibility_tables"; 2]);
+    assert_eq!(names(many), ["responsibility_wide_tables"; 2]);
+    assert_eq!(names(WIDE), ["responsibility_wide_tables"; 2]);
+    let precise = Call {
+        exact: true,
+        half: false,
+        ..WIDE
+    };
+    assert_eq!(names(precise), ["responsibility_tables"; 2]);
 }
 
 #[test]
