@@ -1,9 +1,11 @@
-//! Codes that follow averages: they find the clusters, come back to life, and go on bit for bit.
+//! Codes that follow averages find the clusters, come back to life, and go on bit for bit; and where codes start.
 
-use rrvq::config::{CodebookRule, Config};
+use rrvq::config::{CodeStart, CodebookRule, Config};
 use rrvq::data::open_for;
 use rrvq::evaluate::{Evaluator, Extent};
 use rrvq::latent::nearest::{Averages, First, Nearest};
+use rrvq::latent::responsibility::Codebook;
+use rrvq::model::Pen;
 use rrvq::programs::{Model, Step, StepInput};
 use rrvq::run::{Existing, Run};
 use rrvq::train::batches::Batches;
@@ -246,4 +248,64 @@ fn averages_are_saved_and_a_resumed_run_makes_the_same_steps() {
     };
     let record = evaluator.evaluate(&mut loaded, extent).unwrap();
     assert!(record.usage[0].used > 1 && record.usage[0].perplexity > 1.0);
+}
+
+/// Means of sixteen codes after an initialisation by `points(0)`, all at 0.01 before it.
+fn started(start: CodeStart, initialising: bool, seed: u64) -> Vec<f32> {
+    let mut config = Config::default().model;
+    (config.embed, config.code_scale, config.code_start) = (DIM, 0.5, start);
+    let g = Graph::new();
+    let pen = match initialising {
+        true => Pen::initialising(&g, &config),
+        false => Pen::new(&g, &config),
+    };
+    let e = g.input("e", &[ROWS, DIM], DType::F32);
+    let book = Codebook::draw(&pen, "book", 16).starting(&pen, "book", 0, e, IMAGES);
+    let found = pen.found();
+    assert_eq!(
+        found.is_empty(),
+        !initialising || start == CodeStart::Normal
+    );
+    assert!(
+        found
+            .iter()
+            .all(|(name, mu)| name == "book.mean" && mu.id() == book.mu.id())
+    );
+    // Read besides, so that there is a counter and an input in each case.
+    let used = e.sum() + g.noise(rrvq_tensor::rng::Distribution::Uniform, &[1]).sum();
+    let layout = g.layout();
+    let plan = compile(&g, &layout, &[("mu", book.mu), ("used", used)]).unwrap();
+    let (e, words) = (points(0), counter(seed, 0));
+    let inputs = [("e", Data::F32(&e)), ("counter", Data::U32(&words))];
+    let mut program = Program::new(plan);
+    let mut store = Store::with("theta", vec![0.01; layout.len()]);
+    program.run(&mut store, &inputs).unwrap();
+    program.output("mu").to_vec()
+}
+
+#[test]
+fn codes_start_at_embeddings_where_asked_to() {
+    let codes = started(CodeStart::Embeddings, true, 1);
+    let given = points(0);
+    let near = |code: &[f32], e: &[f32]| {
+        let mut both = code.iter().zip(e);
+        both.all(|(mu, e)| (mu - (0.5 * e + 0.001)).abs() < 1e-6)
+    };
+    let mut rows = Vec::new();
+    for code in codes.chunks(DIM) {
+        let row = given.chunks(DIM).position(|e| near(code, e));
+        rows.push(row.expect("an embedding, half as large, and a tenth of what was there"));
+    }
+    rows.sort();
+    rows.dedup();
+    assert!(
+        rows.len() > 8,
+        "16 draws of 48 rows are {} different ones",
+        rows.len()
+    );
+    assert_eq!(codes, started(CodeStart::Embeddings, true, 1));
+    assert_ne!(codes, started(CodeStart::Embeddings, true, 2));
+    let untouched = vec![0.01; 16 * DIM];
+    assert_eq!(started(CodeStart::Normal, true, 1), untouched);
+    assert_eq!(started(CodeStart::Embeddings, false, 1), untouched);
 }

@@ -3,7 +3,7 @@
 
 use rrvq::bench::StepBench;
 use rrvq::config::{
-    Backbone, CodebookRule, Config, Estimator, Grow, LatentKind, PriorKind, Sample, Top,
+    Backbone, CodeStart, CodebookRule, Config, Estimator, Grow, LatentKind, PriorKind, Sample, Top,
 };
 use rrvq::model::{Hierarchy, Pen};
 use rrvq::prior::PriorModel;
@@ -41,10 +41,16 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
     judged.extend(scored.codes.first().map(|&codes| ("codes", codes)));
     let sampler = Graph::new();
     let picture = Hierarchy::new(&sampler, &model.config, bench.batch).generate();
+    let first = Graph::new();
+    let hierarchy = Hierarchy::with_pen(Pen::initialising(&first, &model.config), bench.batch);
+    hierarchy.hard_elbo();
+    let found = hierarchy.pen.found();
+    let found: Vec<(&str, Var<'_>)> = found.iter().map(|(n, v)| (n.as_str(), *v)).collect();
     vec![
         compile(&step, &[("loss", loss), ("norm", norm)]),
         compile(&evaluation, &judged),
         compile(&sampler, &[("picture", picture)]),
+        compile(&first, &found),
     ]
 }
 
@@ -166,7 +172,8 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         },
         false,
     ));
-    let changes: [fn(&mut Config); 7] = [
+    let changes: [fn(&mut Config); 8] = [
+        |config| config.model.code_start = CodeStart::Embeddings,
         |config| config.model.latent = LatentKind::Gaussian,
         |config| config.model.latent = LatentKind::Nearest,
         |config| {
@@ -185,7 +192,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
     let functions: Vec<_> = all
         .iter()
         .enumerate()
-        .flat_map(|(i, plan)| lower::functions(&lower::jobs(plan, i >= 3)))
+        .flat_map(|(i, plan)| lower::functions(&lower::jobs(plan, i >= 4)))
         .collect();
     let all: HashSet<&Function> = functions.iter().collect();
     let functions = one_of_each_form(&all);

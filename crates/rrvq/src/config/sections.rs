@@ -57,6 +57,8 @@ section! {
         border: Border = Border::Zero,
         /// Standard deviation of the codes' means at the start.
         code_scale: f64 = 0.3,
+        /// Where codes of responsibilities start: "normal" noise, or "embeddings" of the first batch, scaled down.
+        code_start: CodeStart = CodeStart::Normal,
         /// Weight of the commitment loss, for the nearest code.
         commitment: f64 = 0.25,
         /// How nearest codes follow the encoder: by a "loss", or as running means of what they stand for ("ema").
@@ -309,6 +311,16 @@ choice! {
         Isotropic = "isotropic",
         /// All fixed at 1: rVQ.
         One = "one",
+    }
+}
+
+choice! {
+    /// Where the means of a codebook start.
+    pub enum CodeStart {
+        /// Normal noise of standard deviation `code_scale`.
+        Normal = "normal",
+        /// Embeddings of the first batch, `code_scale` times as large.
+        Embeddings = "embeddings",
     }
 }
 

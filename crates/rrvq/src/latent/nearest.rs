@@ -207,7 +207,7 @@ impl Averages {
 
 /// Any `count` rows of `e`, [count, d_e]: for each an image, then a position in it. Two draws of some hundred numbers in
 /// place of one among all rows, which would need noise for every pair.
-fn pick<'g>(e: Var<'g>, images: usize, count: usize, stream: u32) -> Var<'g> {
+pub(super) fn pick<'g>(e: Var<'g>, images: usize, count: usize, stream: u32) -> Var<'g> {
     let g: &Graph = e.graph();
     let (positions, embed) = (e.dim(0) / images, e.dim(1));
     let noise = |len: usize, stream| g.noise_stream(Distribution::Uniform, &[count, len], stream);

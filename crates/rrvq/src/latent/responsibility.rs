@@ -5,7 +5,8 @@
 //! the same out of plain operations: the reference the fused one is tested against, and the way to the log
 //! probabilities of single samples that an importance bound needs.
 
-use crate::config::Sigma;
+use super::nearest::{Averages, pick};
+use crate::config::{CodeStart, Sigma};
 use crate::model::Pen;
 use rrvq_tensor::op::{Embeddings, Sampled};
 use rrvq_tensor::rng::Distribution;
@@ -73,6 +74,26 @@ impl<'g> Codebook<'g> {
             Sigma::One => g.full(0.0, &[codes, d]),
         };
         Codebook { mu, logvar }
+    }
+
+    /// Where codes start at embeddings of the first batch, `e` [rows, d_e], what is initialised after them sees them there.
+    pub fn starting(
+        self,
+        pen: &Pen<'g>,
+        name: &str,
+        layer: usize,
+        e: Var<'g>,
+        images: usize,
+    ) -> Self {
+        if pen.config.code_start == CodeStart::Normal || !pen.initialises() {
+            return self;
+        }
+        let stream = Averages::of_layer(pen, layer).stream;
+        let scale = pen.config.code_scale as f32;
+        // Two codes may be given the same embedding; a little of the noise keeps them apart.
+        let mu = pick(e, images, self.mu.dim(0), stream) * scale + self.mu * 0.1;
+        pen.start_at(&format!("{name}.mean"), mu);
+        Codebook { mu, ..self }
     }
 
     /// Samples q, the responsibilities for `e_q`. A direct prior has tensors as wide as the codebook, the others none.

@@ -97,7 +97,16 @@ impl<'g> Hierarchy<'g> {
                 }
                 (latent, Some(Weight { log_p, log_q }))
             }
-            Some(e_q) => (book.sample(e_q, prior, spot.how).into(), None),
+            Some(e_q) => {
+                let book = book.starting(
+                    &self.pen,
+                    &books_name(spot.layer),
+                    spot.layer,
+                    e_q,
+                    self.batch,
+                );
+                (book.sample(e_q, prior, spot.how).into(), None)
+            }
             None => {
                 let z = book.sample_prior(prior, self.rows(spot.layer), spot.how);
                 (generated(z), None)
