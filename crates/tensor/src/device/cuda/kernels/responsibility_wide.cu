@@ -507,7 +507,7 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_wide_embeddings
 #define GROUPS ((MAPS + 1) * 16 * BLOCK_CODES / 8)
 
 // Tiles of a map: the embeddings in pieces, then -½e² in two.
-struct Rows {
+struct alignas(16) Rows {
     u16 q[Q_PIECES + 2][16][E_STRIDE];
 #if PRIOR
     u16 p[P_PIECES + 2][16][E_STRIDE];
