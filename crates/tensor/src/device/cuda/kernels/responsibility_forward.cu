@@ -138,29 +138,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, FORWARD_BLOCKS) respons
                 }
                 see(state[h], one_q, one_p, t, code);
 #if RELAXED
-                float now = fmaxf(fmaxf(fmaxf(t[0], t[1]), fmaxf(t[2], t[3])), top[h]);
-                now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
-                now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
-                float keep = exponential((top[h] - now) * inverse_tau);
-                top[h] = now;
-                sum_y[h] *= keep;
-#pragma unroll
-                for (int j = 0; j < DIM / 8; j++) {
-                    mix[j][2 * h] *= keep;
-                    mix[j][2 * h + 1] *= keep;
-                }
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    t[j] = exponential((t[j] - now) * inverse_tau);
-                    sum_y[h] += t[j];
-                }
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    u32 piece[PIECES];
-                    split<PIECES>(t[2 * i], t[2 * i + 1], piece);
-#pragma unroll
-                    for (int n = 0; n < PIECES; n++) y_pieces[n][2 * i + h] = piece[n];
-                }
+                weigh(t, top[h], sum_y[h], mix, y_pieces, h, inverse_tau);
 #endif
             }
 #if RELAXED

@@ -225,3 +225,30 @@ __device__ __forceinline__ float quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
 }
+
+// Turns a thread's perturbed scores in row `h` of its two into relaxed weights, relative to the largest seen so far, to
+// which what was mixed before is turned as well. `pieces` are the weights as A.
+__device__ __forceinline__ void weigh(float (&t)[4], float& top, float& sum, float (&mix)[DIM / 8][4], u32 (&pieces)[PIECES][4], int h,
+                                      float inverse_tau) {
+    float now = quad_max(fmaxf(fmaxf(fmaxf(t[0], t[1]), fmaxf(t[2], t[3])), top));
+    float keep = exponential((top - now) * inverse_tau);
+    top = now;
+    sum *= keep;
+#pragma unroll
+    for (int j = 0; j < DIM / 8; j++) {
+        mix[j][2 * h] *= keep;
+        mix[j][2 * h + 1] *= keep;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        t[j] = exponential((t[j] - now) * inverse_tau);
+        sum += t[j];
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        u32 piece[PIECES];
+        split<PIECES>(t[2 * i], t[2 * i + 1], piece);
+#pragma unroll
+        for (int n = 0; n < PIECES; n++) pieces[n][2 * i + h] = piece[n];
+    }
+}

@@ -215,29 +215,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) responsibility_wide_for
             codes_of_row(one_q, one_p, y, q, p, noise, scale, first, unit, h);
             see(state[h], one_q, one_p, y, code);
 #if RELAXED
-            float now = fmaxf(fmaxf(fmaxf(y[0], y[1]), fmaxf(y[2], y[3])), top[h]);
-            now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
-            now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
-            float keep = exponential((top[h] - now) * inverse_tau);
-            top[h] = now;
-            sum_y[h] *= keep;
-#pragma unroll
-            for (int j = 0; j < DIM / 8; j++) {
-                mix[j][2 * h] *= keep;
-                mix[j][2 * h + 1] *= keep;
-            }
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                y[j] = exponential((y[j] - now) * inverse_tau);
-                sum_y[h] += y[j];
-            }
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                u32 piece[PIECES];
-                split<PIECES>(y[2 * i], y[2 * i + 1], piece);
-#pragma unroll
-                for (int n = 0; n < PIECES; n++) weights[n][2 * i + h] = piece[n];
-            }
+            weigh(y, top[h], sum_y[h], mix, weights, h, inverse_tau);
 #endif
         }
 #if RELAXED

@@ -1,6 +1,7 @@
 //! Every variant compiles for the GPUs it is meant for, within its registers; launches are shaped as promised.
 //!
-//! `RRVQ_KERNEL_FOLDER` names a folder that gets all sources and launches, for programs that run and time them.
+//! `RRVQ_KERNEL_FOLDER` names a folder that gets all sources and launches, for programs that run them, such as
+//! `tools/kernels_on_cpu.py`.
 
 use super::*;
 use crate::compile::Base;
