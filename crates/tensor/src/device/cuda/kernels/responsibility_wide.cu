@@ -50,6 +50,9 @@ struct Stream {
 __device__ __forceinline__ void ask_for_unit(Stream& s, const u16* lines, u32 unit) {
     const u16* from = lines + (u64)unit * UNIT_WORDS;
     u32 to = (u32)__cvta_generic_to_shared(s.unit[unit % 2]);
+    // Not unrolled: for one of the sizes ptxas 13.0 otherwise makes an address of a counter it has already moved on, and
+    // copies past the end of shared memory.
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < UNIT_WORDS / 8; i += 32 * WARPS)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(from + 8 * i));
     asm volatile("cp.async.commit_group;");

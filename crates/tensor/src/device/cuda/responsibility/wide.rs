@@ -58,17 +58,10 @@ fn warps(rows: usize) -> usize {
     [8, 4].into_iter().find(enough).unwrap_or(2)
 }
 
-/// Rows of a chunk, a multiple of those of any block: all chunks alike, or one that need not be full.
-///
-/// Several chunks of which the last is not full ended in an illegal address on a GPU, in one of the cases that were
-/// tried. The same launches on a CPU touch nothing they should not; until that is understood such sizes go another way.
-fn chunk(rows: usize) -> Option<usize> {
-    let fewest = rows.div_ceil(CHUNK);
-    if fewest <= 1 {
-        return Some(rows.next_multiple_of(EMBEDDING_ROWS));
-    }
-    let alike = |n: &usize| rows.is_multiple_of(n * EMBEDDING_ROWS);
-    Some(rows / (fewest..2 * fewest).find(alike)?)
+/// Rows of a chunk, a multiple of those of any block; the last chunk may have fewer.
+fn chunk(rows: usize) -> usize {
+    let chunks = rows.div_ceil(CHUNK).max(1);
+    rows.div_ceil(chunks).next_multiple_of(EMBEDDING_ROWS)
 }
 
 struct Book {
@@ -160,7 +153,7 @@ pub fn backward(case: &Case, outputs: &[Option<Place>; 4]) -> Option<Launches> {
     let dz = case.dz();
     let slice = slice(case).filter(|_| suits(case, &[Some(dz), de_q, de_p]))?;
     let (rows, dim, codes) = (case.rows, case.dim, case.codes);
-    let chunk = chunk(rows)?;
+    let chunk = chunk(rows);
     let warps = warps(rows.min(chunk));
     let stored = [
         ("DZ", dz.dtype),
