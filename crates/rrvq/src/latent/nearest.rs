@@ -56,11 +56,12 @@ impl<'g> Nearest<'g> {
         e: Var<'g>,
         images: usize,
     ) -> Self {
-        if pen.config.codebook == CodebookRule::Loss || !pen.initialises() {
+        if pen.config.codebook == CodebookRule::Loss {
             return self;
         }
-        let stream = Averages::of_layer(pen, layer).stream;
-        let mu = pick(e, images, self.mu.dim(0), stream);
+        let Some(mu) = of_first_batch(pen, layer, e, images, self.mu.dim(0)) else {
+            return self;
+        };
         pen.start_at(&mean_name(name), mu);
         Nearest { mu }
     }
@@ -205,9 +206,21 @@ impl Averages {
     }
 }
 
+/// Any `count` of the first batch's embeddings `e` of a layer, where this drawing is the one that finds first values.
+pub(super) fn of_first_batch<'g>(
+    pen: &Pen<'g>,
+    layer: usize,
+    e: Var<'g>,
+    images: usize,
+    count: usize,
+) -> Option<Var<'g>> {
+    let stream = Averages::of_layer(pen, layer).stream;
+    pen.initialises().then(|| pick(e, images, count, stream))
+}
+
 /// Any `count` rows of `e`, [count, d_e]: for each an image, then a position in it. Two draws of some hundred numbers in
 /// place of one among all rows, which would need noise for every pair.
-pub(super) fn pick<'g>(e: Var<'g>, images: usize, count: usize, stream: u32) -> Var<'g> {
+fn pick<'g>(e: Var<'g>, images: usize, count: usize, stream: u32) -> Var<'g> {
     let g: &Graph = e.graph();
     let (positions, embed) = (e.dim(0) / images, e.dim(1));
     let noise = |len: usize, stream| g.noise_stream(Distribution::Uniform, &[count, len], stream);

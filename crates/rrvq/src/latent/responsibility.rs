@@ -5,7 +5,7 @@
 //! the same out of plain operations: the reference the fused one is tested against, and the way to the log
 //! probabilities of single samples that an importance bound needs.
 
-use super::nearest::{Averages, pick};
+use super::nearest::of_first_batch;
 use crate::config::{CodeStart, Sigma};
 use crate::model::Pen;
 use rrvq_tensor::op::{Embeddings, Sampled};
@@ -85,13 +85,14 @@ impl<'g> Codebook<'g> {
         e: Var<'g>,
         images: usize,
     ) -> Self {
-        if pen.config.code_start == CodeStart::Normal || !pen.initialises() {
+        if pen.config.code_start == CodeStart::Normal {
             return self;
         }
-        let stream = Averages::of_layer(pen, layer).stream;
-        let scale = pen.config.code_scale as f32;
+        let Some(found) = of_first_batch(pen, layer, e, images, self.mu.dim(0)) else {
+            return self;
+        };
         // Two codes may be given the same embedding; a little of the noise keeps them apart.
-        let mu = pick(e, images, self.mu.dim(0), stream) * scale + self.mu * 0.1;
+        let mu = found * pen.config.code_scale as f32 + self.mu * 0.1;
         pen.start_at(&format!("{name}.mean"), mu);
         Codebook { mu, ..self }
     }

@@ -10,9 +10,10 @@ pub mod report;
 
 use rrvq::config::Config;
 use rrvq::data::{Dataset, Split};
+use rrvq_tensor::device::counter;
 use rrvq_tensor::device::cuda::driver::Gpu;
 use rrvq_tensor::rng::{Distribution, Noise, fill, philox4x32_10};
-use rrvq_tensor::{Device, Precision};
+use rrvq_tensor::{Data, Device, Precision, Program, Store};
 use std::sync::{Mutex, MutexGuard};
 
 /// The first GPU, which no other test of this program uses meanwhile.
@@ -56,6 +57,14 @@ impl Alone {
 /// "cpu in f32", "cuda in bf16".
 pub fn named(device: &Device) -> String {
     format!("{} in {}", device.name(), device.precision().name())
+}
+
+/// Runs a program without states on these inputs, and one counter.
+pub fn run_once(program: &mut Program, given: &[(&str, Vec<f32>)]) {
+    let words = counter(5, 6);
+    let mut inputs: Vec<_> = given.iter().map(|(n, v)| (*n, Data::F32(v))).collect();
+    inputs.push(("counter", Data::U32(&words)));
+    program.run(&mut Store::default(), &inputs).unwrap();
 }
 
 /// Normal numbers with standard deviation `scale`, the same for the same stream.

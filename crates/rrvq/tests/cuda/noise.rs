@@ -2,7 +2,7 @@
 
 use crate::common::golden::program;
 use crate::common::report::Report;
-use crate::common::{gpu, named, normal};
+use crate::common::{gpu, named, normal, run_once};
 use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::rng::{Distribution, Noise, fill};
@@ -121,10 +121,7 @@ fn draw(device: &Device, size: Size, learnt: bool, relaxed: bool) -> Drawn {
         ("tau", vec![0.6]),
         ("noise_scale", vec![0.9]),
     ];
-    let words = counter(5, 6);
-    let mut inputs: Vec<_> = given.iter().map(|(n, v)| (*n, Data::F32(v))).collect();
-    inputs.push(("counter", Data::U32(&words)));
-    program.run(&mut Store::default(), &inputs).unwrap();
+    run_once(&mut program, &given);
     let values = |name: &str| program.output(name).unwrap().into_owned();
     Drawn {
         index: program.output_u32("index").unwrap(),
