@@ -394,7 +394,7 @@ pub fn info(args: &args::Info) -> Result<()> {
     let records = read(run.log())?;
     let last = records.iter().rev().find_map(|r| match r {
         Record::Eval(eval) => Some(eval),
-        Record::Train(_) | Record::Diverged(_) => None,
+        Record::Train(_) | Record::Split(_) | Record::Diverged(_) => None,
     });
     let m = &config.model;
     let with_prior = prior::described(&run)?;

@@ -102,7 +102,7 @@ pub fn described(run: &Run) -> Result<Option<(String, Value)>> {
         .rev()
         .find_map(|r| match r {
             Record::Eval(eval) => Some(eval),
-            Record::Train(_) | Record::Diverged(_) => None,
+            Record::Train(_) | Record::Split(_) | Record::Diverged(_) => None,
         });
     let (steps, parameters) = (found.config.prior.steps, found.model.layout.count());
     let mut text = format!(

@@ -87,6 +87,40 @@ fn a_killed_run_goes_on_to_the_same_bytes() {
     assert_same(&scratch, "whole", "killed");
 }
 
+/// Codes are split as a function of the weights and the step, so a run that was stopped splits the same ones.
+#[test]
+fn codes_are_split_alike_in_a_run_that_goes_on() {
+    let scratch = Scratch::new();
+    // Codes so far apart that many are never used.
+    let splits = [
+        "train.split_every=10",
+        "train.save_every=0",
+        "model.codes=64",
+        "model.code_scale=3",
+    ];
+    let splits = splits.map(|s| ["--set", s]).concat();
+    scratch.run(&train("whole", &splits)).done();
+    let short = [&splits[..], &["--minutes", "0"]].concat();
+    scratch.run(&train("short", &short)).done();
+    scratch.run(&["train", "--resume", "--out", "short"]).done();
+    let told = |run: &str| -> Vec<serde_json::Value> {
+        let text = String::from_utf8(scratch.read(&format!("{run}/log.jsonl"))).unwrap();
+        let records = text.lines().map(|l| serde_json::from_str(l).unwrap());
+        let split = records.filter(|r: &serde_json::Value| r["kind"] == "split");
+        split.map(|r| r["codes"].clone()).collect()
+    };
+    let whole = told("whole");
+    assert_eq!(scratch.logged("whole", "split"), [10, 20, 30]);
+    let all = whole.iter().flat_map(|codes| codes.as_array().unwrap());
+    assert!(
+        all.map(|n| n.as_u64().unwrap()).sum::<u64>() > 0,
+        "{whole:?}"
+    );
+    assert_eq!(whole, told("short"));
+    let models = ["whole", "short"].map(|run| scratch.checkpoint(run)[0].clone());
+    assert!(models[0] == models[1], "the models differ");
+}
+
 #[test]
 fn a_run_killed_before_its_first_checkpoint_starts_again() {
     let scratch = Scratch::new();

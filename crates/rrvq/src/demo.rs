@@ -181,7 +181,7 @@ fn first_test_images(data: &dyn data::Dataset, count: usize) -> Result<Vec<Pictu
 fn curve(name: &str, records: &[Record]) -> Series {
     let point = |record: &Record| match record {
         Record::Eval(eval) => Some((eval.step as f64, eval.bits_per_dim)),
-        Record::Train(_) | Record::Diverged(_) => None,
+        Record::Train(_) | Record::Split(_) | Record::Diverged(_) => None,
     };
     Series::new(name, records.iter().filter_map(point).collect())
 }

@@ -33,8 +33,8 @@ pub struct Evaluator<'a> {
     model: Model,
     data: &'a dyn Dataset,
     scorer: Scorer,
-    /// The first images of a split on the device, and how many.
-    bank: Option<(Split, usize, Bank)>,
+    /// The first images of splits on the device, and how many.
+    banks: Vec<(Split, usize, Bank)>,
 }
 
 impl<'a> Evaluator<'a> {
@@ -49,7 +49,7 @@ impl<'a> Evaluator<'a> {
             model: model.clone(),
             data,
             scorer: Scorer::new(device, model, batch)?,
-            bank: None,
+            banks: Vec::new(),
         })
     }
 
@@ -89,8 +89,9 @@ impl<'a> Evaluator<'a> {
         let mut sum = Sum::new(&self.model);
         let count = image_count(self.data, extent)?;
         self.put_on_device(extent.split, count)?;
+        let bank = self.banks.iter().find(|bank| bank.0 == extent.split);
         let scorer = &mut self.scorer;
-        match &self.bank {
+        match bank {
             None => each_batch(self.data, extent, scorer.batch, |index, images| {
                 sum.add(&scorer.run(store, images, noise(index))?);
                 watch(sum.images);
@@ -117,10 +118,10 @@ impl<'a> Evaluator<'a> {
 
     fn put_on_device(&mut self, split: Split, count: usize) -> Result<()> {
         let there = |(has, len, _): &(Split, usize, Bank)| *has == split && *len >= count;
-        if !self.bank.as_ref().is_some_and(there) {
-            self.bank = None;
+        if !self.banks.iter().any(there) {
+            self.banks.retain(|(has, ..)| *has != split);
             let bank = bank::put_if_useful(&self.device, self.data, split, count)?;
-            self.bank = bank.map(|bank| (split, count, bank));
+            self.banks.extend(bank.map(|bank| (split, count, bank)));
         }
         Ok(())
     }
@@ -275,7 +276,7 @@ mod tests {
         };
         let handed = evaluator.evaluate(&mut store, extent).unwrap();
         let bank = bank::put(&device, data.as_ref(), Split::Test, 64).unwrap();
-        evaluator.bank = Some((Split::Test, 64, bank));
+        evaluator.banks = vec![(Split::Test, 64, bank)];
         let mut told = Vec::new();
         let mut there = evaluator
             .evaluate_watched(&mut store, extent, |n| told.push(n))

@@ -5,10 +5,12 @@
 
 mod codes;
 mod infer;
+mod shares;
 mod step;
 
 pub use codes::{Coder, Decoder};
 pub use infer::{Inference, Scorer, Scores};
+pub use shares::Shared;
 pub use step::{Step, StepInput, StepOutcome, objective};
 
 use crate::config::ModelConfig;

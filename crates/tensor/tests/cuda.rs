@@ -165,6 +165,28 @@ fn training(device: &Device, steps: u64) -> (Vec<f32>, Vec<f32>) {
 }
 
 #[test]
+fn parts_of_states_are_read_and_replaced_on_the_device() {
+    let _alone = BUSY.lock();
+    let Some(gpu) = gpu() else { return };
+    let device = Device::Cuda(gpu, Precision::F32);
+    let g = Graph::new();
+    let state = g.state("s", 8);
+    g.assign("s", state * 2.0);
+    let sum = state.sum();
+    let mut program =
+        Program::new(&device, &g, &Layout::default(), &[("sum", sum)]).expect("compiles");
+    let mut store = Store::with("s", (0..8).map(|i| i as f32).collect());
+    program.run(&mut store, &[]).expect("runs");
+    // The host has not been told yet, and need not be.
+    assert_eq!(store.part("s", 2..5).expect("is there"), [4.0, 6.0, 8.0]);
+    store.set_part("s", 3, &[100.0, 200.0]).expect("fits");
+    program.run(&mut store, &[]).expect("runs");
+    store.fetch().expect("comes back");
+    let want = [0.0, 4.0, 8.0, 200.0, 400.0, 20.0, 24.0, 28.0];
+    assert_eq!(store.get("s"), want);
+}
+
+#[test]
 fn states_live_on_the_device_and_two_runs_give_the_same_losses() {
     let _alone = BUSY.lock();
     let Some(gpu) = gpu() else { return };

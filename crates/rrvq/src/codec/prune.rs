@@ -1,15 +1,14 @@
 //! A model without the codes that nobody uses.
 //!
 //! Training leaves codes behind that no image ever takes. They cost nothing in bits, since prior and posterior agree
-//! that they never come; but each is compared with at every position, and has its place in every table. Which
-//! parameters belong to a code is not listed here: they are the ones whose shape changes with the number of codes.
+//! that they never come; but each is compared with at every position, and has its place in every table.
 
 use super::Packed;
 use crate::config::Codes;
 use crate::data::{Dataset, Split};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent};
-use crate::programs::Model;
+use crate::programs::{Model, Shared};
 use rrvq_tensor::Device;
 
 /// Images at once.
@@ -45,33 +44,29 @@ pub fn prune(
 /// The model with these codes of each layer, bottom first, in their order.
 fn keep(packed: &Packed, kept: &[Vec<usize>]) -> Packed {
     let mut config = packed.config.clone();
-    let mut codes: Vec<usize> = (0..kept.len()).map(|l| config.model.codes.at(l)).collect();
-    let (mut model, mut theta) = (packed.model.clone(), packed.theta.clone());
-    // Layer after layer, so that a shape that changes belongs to it.
-    for (layer, kept) in kept.iter().enumerate() {
-        codes[layer] = kept.len();
-        config.model.codes = Codes::Each(codes.clone());
-        let smaller = Model::new(&config.model);
-        let mut out = vec![0.0; smaller.layout.len()];
-        for (from, to) in model.layout.entries().iter().zip(smaller.layout.entries()) {
-            let values = &theta[from.offset..from.offset + from.len()];
-            let place = &mut out[to.offset..to.offset + to.len()];
-            let changed = (0..from.shape.len()).find(|&i| from.shape[i] != to.shape[i]);
-            match changed {
-                None => place.copy_from_slice(values),
-                Some(axis) => {
-                    let inner: usize = from.shape[axis + 1..].iter().product();
-                    let blocks = values.chunks_exact(from.shape[axis] * inner);
-                    let pieces =
-                        blocks.flat_map(|b| kept.iter().map(move |k| &b[k * inner..][..inner]));
-                    place
-                        .chunks_exact_mut(inner)
-                        .zip(pieces)
-                        .for_each(|(place, piece)| place.copy_from_slice(piece));
-                }
+    config.model.codes = Codes::Each(kept.iter().map(Vec::len).collect());
+    let model = Model::new(&config.model);
+    let shared = packed.model.shared_by_codes();
+    let mut theta = vec![0.0; model.layout.len()];
+    let pairs = packed.model.layout.entries().iter();
+    for (i, (from, to)) in pairs.zip(model.layout.entries()).enumerate() {
+        let values = &packed.theta[from.offset..from.offset + from.len()];
+        let place = &mut theta[to.offset..to.offset + to.len()];
+        let Some(shared) = shared.iter().find(|shared| shared.entry == i) else {
+            place.copy_from_slice(values);
+            continue;
+        };
+        let kept = &kept[shared.layer];
+        let fewer = Shared {
+            codes: kept.len(),
+            ..shared.clone()
+        };
+        for (k, &old) in kept.iter().enumerate() {
+            let places = fewer.of_code(k, to.len());
+            for (here, there) in shared.of_code(old, from.len()).zip(places) {
+                place[there].copy_from_slice(&values[here]);
             }
         }
-        (model, theta) = (smaller, out);
     }
     Packed {
         config,

@@ -28,6 +28,7 @@ impl Config {
             1_000_000,
         )?;
         check_estimator(model, train)?;
+        check_split(model, train)?;
         above_zero("train.lr", train.lr)?;
         above_zero("train.epsilon", train.epsilon)?;
         at_least_zero("train.clip", train.clip)?;
@@ -79,6 +80,17 @@ pub(crate) fn check_crop(data: &DataConfig) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// What is split are codes with variances of their own; nearest codes are revived by their averages.
+fn check_split(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
+    if train.split_every == 0 || model.latent == LatentKind::Code {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "train.split_every is set, but model.latent is \"{}\"; only codes of model.latent = \"code\" are split, so set it to 0",
+        model.latent
+    )))
 }
 
 /// VIMCO weighs samples by their probabilities, so there must be some, and more than one sample.
@@ -360,6 +372,9 @@ mod tests {
         ] {
             assert!(said(&[change]).contains(key), "{change}");
         }
+        assert!(
+            said(&["train.split_every=9", "model.latent=gaussian"]).contains("train.split_every")
+        );
         assert!(said(&["train.schedule=cosine", "train.lr_floor=1"]).contains("train.lr_floor"));
         assert!(
             said(&["train.schedule=plateau", "train.eval_every=0"]).contains("train.eval_every")

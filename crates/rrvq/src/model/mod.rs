@@ -21,3 +21,4 @@ pub mod vimco;
 
 pub use backbone::Pen;
 pub use hierarchy::{Elbo, Hierarchy};
+pub(crate) use steps::layer_of;

@@ -16,6 +16,12 @@ pub(super) fn layer_name(layer: usize) -> String {
     format!("layer.{}", layer + 1)
 }
 
+/// The layer that a parameter belongs to by its name.
+pub(crate) fn layer_of(name: &str) -> Option<usize> {
+    let (number, _) = name.strip_prefix("layer.")?.split_once('.')?;
+    number.parse::<usize>().ok()?.checked_sub(1)
+}
+
 /// And those of its codebook.
 pub(super) fn books_name(layer: usize) -> String {
     format!("{}.codes", layer_name(layer))

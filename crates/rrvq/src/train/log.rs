@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 pub enum Record {
     Train(TrainRecord),
     Eval(EvalRecord),
+    Split(SplitRecord),
     /// The last record of a run that left the finite numbers; resuming from the checkpoint before it drops it.
     Diverged(DivergedRecord),
 }
@@ -26,6 +27,7 @@ impl Record {
         match self {
             Record::Train(record) => record.step,
             Record::Eval(record) => record.step,
+            Record::Split(record) => record.step,
             Record::Diverged(record) => record.step,
         }
     }
@@ -83,6 +85,17 @@ pub struct EvalRecord {
     /// How each layer's codes are used, bottom first.
     pub usage: Vec<Usage>,
     /// Seconds the evaluation took.
+    pub seconds: f64,
+}
+
+/// Codes that nobody used, each now half of another.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SplitRecord {
+    /// Steps made.
+    pub step: usize,
+    /// How many of each layer, bottom first.
+    pub codes: Vec<usize>,
+    /// Seconds of counting and splitting.
     pub seconds: f64,
 }
 

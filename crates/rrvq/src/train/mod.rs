@@ -7,6 +7,7 @@ pub mod batches;
 pub mod checkpoint;
 pub mod log;
 pub mod schedule;
+mod split;
 pub mod tensorboard;
 
 use crate::config::{Config, LatentKind, PriorKind, Sigma, TrainConfig};
@@ -20,8 +21,9 @@ use crate::run::{Existing, Run, write_atomic};
 use crate::sample::samples_with;
 use batches::Batches;
 use checkpoint::{Progress, load_state, save};
-use log::{DivergedRecord, EvalRecord, Log, Record, TrainRecord};
+use log::{DivergedRecord, EvalRecord, Log, Record, SplitRecord, TrainRecord};
 use rrvq_tensor::{Device, Store};
+use split::Splitter;
 use std::path::PathBuf;
 use std::time::Instant;
 use tensorboard::EventWriter;
@@ -117,6 +119,8 @@ struct Trainer<'a> {
     evaluator: Evaluator<'a>,
     sampler: Sampler,
     batches: Batches<'a>,
+    /// Where codes are split.
+    splitter: Option<Splitter>,
     store: Store,
     /// The weights that are looked at: averaged ones, or raw ones on trial. Always this store, so that a device
     /// finds them at the same address.
@@ -182,6 +186,7 @@ impl<'a> Trainer<'a> {
             sampler,
             saved: resuming.then_some(progress.step),
             last: None,
+            splitter: (train.split_every > 0).then(|| Splitter::new(&model)),
             setup: begin.elapsed().as_secs_f64(),
             config,
             run,
@@ -233,6 +238,7 @@ impl<'a> Trainer<'a> {
             let due = |every: usize| {
                 over || done == train.steps || (every > 0 && done.is_multiple_of(every))
             };
+            self.split_if_due()?;
             let save_now = due(train.save_every) || interrupted;
             if save_now {
                 self.prove()?;
@@ -270,6 +276,37 @@ impl<'a> Trainer<'a> {
             interrupted,
             last: self.last.clone(),
         })
+    }
+
+    /// Gives unused codes a half of others, every so many steps, the last of them left out: a run that is stopped
+    /// here and goes on does what one that is not stopped does.
+    fn split_if_due(&mut self) -> Result<()> {
+        let (train, done) = (&self.config.train, self.progress.step as usize);
+        let Some(splitter) = &self.splitter else {
+            return Ok(());
+        };
+        if !done.is_multiple_of(train.split_every) || done + train.split_every > train.steps {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let extent = Extent {
+            split: Split::Train,
+            images: splitter.images,
+        };
+        self.shown.copy_from("theta", &self.store, "theta")?;
+        let tally = self.evaluator.tally(&mut self.shown, extent, |_| {})?;
+        let codes = splitter.split(&mut self.store, &tally, train.seed, self.progress.step)?;
+        if let Some(events) = &mut self.events {
+            let all = codes.iter().sum::<usize>() as f64;
+            events.scalars(done, [("train/split_codes", all)])?;
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        self.progress.seconds += seconds;
+        self.log.write(&Record::Split(SplitRecord {
+            step: done,
+            codes,
+            seconds,
+        }))
     }
 
     /// Makes the next steps, up to the next one that something is due after.
@@ -467,6 +504,7 @@ fn sample_every(train: &TrainConfig) -> usize {
 /// The first step after `step` that something other than a step follows: a record, an evaluation, pictures, a save.
 fn next_stop(train: &TrainConfig, step: u64) -> u64 {
     let every = [
+        train.split_every,
         train.log_every,
         train.eval_every,
         train.save_every,

@@ -8,6 +8,7 @@ use crate::compile::Named;
 use crate::graph::DType;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Flat f32 vectors that outlive a run, by name: parameters, moments, averages.
 #[derive(Default)]
@@ -44,6 +45,42 @@ impl Store {
             Some(resident) => resident.fetch(&mut self.vectors),
             None => Ok(()),
         }
+    }
+
+    /// The newest values of a part of a vector, from wherever they are.
+    pub fn part(&self, name: &str, part: Range<usize>) -> Result<Vec<f32>> {
+        let mut values = self.host_part(name, &part)?.to_vec();
+        match &self.resident {
+            Some(resident) if resident.holds(name) => {
+                resident.read(name, part.start, &mut values)?
+            }
+            _ => {}
+        }
+        Ok(values)
+    }
+
+    /// Replaces values of a vector from `first` on, where its newest are.
+    pub fn set_part(&mut self, name: &str, first: usize, values: &[f32]) -> Result<()> {
+        let part = first..first + values.len();
+        self.host_part(name, &part)?;
+        match &mut self.resident {
+            Some(resident) if resident.holds(name) => resident.write(name, first, values),
+            _ => {
+                let vector = self.vectors.get_mut(name).expect("looked at above");
+                vector[part].copy_from_slice(values);
+                Ok(())
+            }
+        }
+    }
+
+    fn host_part(&self, name: &str, part: &Range<usize>) -> Result<&[f32]> {
+        let vector = self.get(name);
+        vector.get(part.clone()).ok_or_else(|| {
+            let (first, end, len) = (part.start, part.end, vector.len());
+            Error::new(format!(
+                "values {first} to {end} of the vector {name} were asked for, which has {len}"
+            ))
+        })
     }
 
     /// Makes `name` a copy of the vector `from` of another store, where that vector is newest: on its device.
@@ -135,4 +172,20 @@ pub(crate) fn find_input<'a>(want: &Named, inputs: &[(&str, Data<'a>)]) -> Resul
         )));
     }
     Ok(*data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_vectors_are_read_and_replaced() {
+        let mut store = Store::with("theta", vec![1.0, 2.0, 3.0, 4.0]);
+        store.set_part("theta", 1, &[5.0, 6.0]).unwrap();
+        assert_eq!(store.part("theta", 0..3).unwrap(), [1.0, 5.0, 6.0]);
+        let said = store.set_part("theta", 3, &[0.0, 0.0]).unwrap_err();
+        assert!(said.to_string().contains("values 3 to 5"), "{said}");
+        assert!(store.part("ema", 0..1).is_err());
+        assert_eq!(store.get("theta"), [1.0, 5.0, 6.0, 4.0]);
+    }
 }

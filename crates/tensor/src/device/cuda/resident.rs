@@ -88,6 +88,27 @@ impl Resident {
         self.vectors.get(name).is_some_and(|copy| !copy.behind)
     }
 
+    /// Reads values of `name` from `first` on, as they are on the device.
+    pub fn read(&self, name: &str, first: usize, values: &mut [f32]) -> Result<()> {
+        match self.vectors.get(name) {
+            Some(copy) if !values.is_empty() => {
+                copy.buffer.download_at(first * 4, bytes_mut(values))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes them; the host's are older then.
+    pub fn write(&mut self, name: &str, first: usize, values: &[f32]) -> Result<()> {
+        match self.vectors.get_mut(name) {
+            Some(copy) if !values.is_empty() => {
+                copy.ahead = true;
+                copy.buffer.upload_at(first * 4, bytes(values))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The host's `name` is new: it is sent again before the next run.
     pub fn forget(&mut self, name: &str) {
         if let Some(copy) = self.vectors.get_mut(name) {
