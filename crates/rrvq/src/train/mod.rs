@@ -278,14 +278,14 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Gives unused codes a half of others, every so many steps, the last of them left out: a run that is stopped
-    /// here and goes on does what one that is not stopped does.
+    /// Gives unused codes a half of others, every so many steps of the first three quarters: the last one is for twins to
+    /// settle in.
     fn split_if_due(&mut self) -> Result<()> {
         let (train, done) = (&self.config.train, self.progress.step as usize);
         let Some(splitter) = &self.splitter else {
             return Ok(());
         };
-        if !done.is_multiple_of(train.split_every) || done + train.split_every > train.steps {
+        if !done.is_multiple_of(train.split_every) || 4 * done > 3 * train.steps {
             return Ok(());
         }
         let begin = Instant::now();

@@ -3,9 +3,8 @@
 //! A code that is responsible for nothing has no gradient, and where variances are learnt it falls behind for good:
 //! the codes in use grow narrow, and in d_e dimensions the density of a narrow code is larger by far. So from time to
 //! time codes are counted on training images, and one that has none becomes the twin of the one that has most: the same
-//! variances, the same share of a direct prior, the same moments of the optimiser; the two means step aside a little,
-//! one to each side. Prior and posterior both see twins where they saw one code, so that little changes but the room
-//! to move apart.
+//! variances, the same share of a direct prior, the same moments of the optimiser, and a mean a small step aside. Prior
+//! and posterior both see twins where they saw one code, so that little changes but the room to move apart.
 
 use crate::error::Result;
 use crate::programs::{Model, Shared};
@@ -20,8 +19,8 @@ use std::collections::BinaryHeap;
 const MEETINGS: usize = 8;
 /// Fewest and most images that are looked at.
 const IMAGES: [usize; 2] = [256, 8192];
-/// How far twins step aside, in units of the means' root mean square.
-const ASIDE: f32 = 0.1;
+/// How far a twin steps aside, in units of the means' root mean square.
+const ASIDE: f32 = 0.05;
 /// First stream of the noise that says where to; see the streams of `latent`.
 const STREAM: u32 = 0x7100_0000;
 
@@ -89,13 +88,10 @@ impl Splitter {
                 for (i, pair) in twins.iter().enumerate() {
                     let ranges = shared.of_code(pair.from, len);
                     for (from, to) in ranges.zip(shared.of_code(pair.to, len)) {
-                        values.copy_within(from.clone(), to.start);
+                        values.copy_within(from, to.start);
                         if moves {
                             let by = &aside[i * shared.inner..][..shared.inner];
-                            for (d, by) in by.iter().enumerate() {
-                                values[from.start + d] -= by;
-                                values[to.start + d] += by;
-                            }
+                            values[to].iter_mut().zip(by).for_each(|(v, by)| *v += by);
                         }
                     }
                 }
@@ -137,7 +133,7 @@ fn twins(counts: &[u64]) -> Vec<Twins> {
     found
 }
 
-/// A small step for each pair, one after another.
+/// A small step for each twin, one after another.
 fn steps_aside(
     shared: &Shared,
     means: &[f32],
@@ -194,7 +190,7 @@ mod tests {
         assert_eq!(many.images, 8 * 1024 / 4);
     }
 
-    /// Twins have all that the one had, in every state; only their means differ, to two sides.
+    /// A twin has all that the other has, in every state; only its mean is a little aside.
     #[test]
     fn twins_are_what_the_one_was() {
         for prior in ["embedding", "direct"] {
@@ -225,18 +221,12 @@ mod tests {
                         let one = &before[here.clone()][from.clone()];
                         let now = &after[here.clone()];
                         let expected = &mut expected[here.clone()];
+                        expected.copy_within(from, to.start);
                         if entry.name.ends_with("mean") && ["theta", "ema"].contains(state) {
-                            for ((one, a), b) in
-                                one.iter().zip(&now[from.clone()]).zip(&now[to.clone()])
-                            {
-                                assert!((a + b - 2.0 * one).abs() < 1e-5);
-                                assert!(a != b && (a - b).abs() < 1.0);
+                            for (one, twin) in one.iter().zip(&now[to.clone()]) {
+                                assert!(one != twin && (one - twin).abs() < 0.5);
                             }
-                            for range in [from, to] {
-                                expected[range.clone()].copy_from_slice(&now[range]);
-                            }
-                        } else {
-                            expected.copy_within(from, to.start);
+                            expected[to.clone()].copy_from_slice(&now[to]);
                         }
                         touched += 1;
                     }
