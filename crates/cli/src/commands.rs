@@ -392,10 +392,7 @@ pub fn info(args: &args::Info) -> Result<()> {
     let run = Run::open(&args.run)?;
     let (config, model, _, step) = load_model(&run)?;
     let records = read(run.log())?;
-    let last = records.iter().rev().find_map(|r| match r {
-        Record::Eval(eval) => Some(eval),
-        Record::Train(_) | Record::Split(_) | Record::Diverged(_) => None,
-    });
+    let last = records.iter().rev().find_map(Record::evaluation);
     let m = &config.model;
     let with_prior = prior::described(&run)?;
     if args.json {

@@ -97,13 +97,8 @@ pub fn described(run: &Run) -> Result<Option<(String, Value)>> {
     let Some(found) = prior::load(run)? else {
         return Ok(None);
     };
-    let last = read(run.prior().log())?
-        .into_iter()
-        .rev()
-        .find_map(|r| match r {
-            Record::Eval(eval) => Some(eval),
-            Record::Train(_) | Record::Split(_) | Record::Diverged(_) => None,
-        });
+    let records = read(run.prior().log())?;
+    let last = records.iter().rev().find_map(Record::evaluation);
     let (steps, parameters) = (found.config.prior.steps, found.model.layout.count());
     let mut text = format!(
         "PixelCNN prior: trained {} of {steps} steps, {} layers, {} channels, {} parameters",
@@ -112,7 +107,7 @@ pub fn described(run: &Run) -> Result<Option<(String, Value)>> {
         found.config.prior.channels,
         grouped(parameters)
     );
-    if let Some(eval) = &last {
+    if let Some(eval) = last {
         text += &format!("; {:.4} bits/dim with it", eval.bits_per_dim);
     }
     let value = json!({

@@ -225,3 +225,16 @@ fn mistakes_are_sentences() {
     trained(&scratch, &["--overwrite"]);
     assert!(scratch.run(&["eval", "run", "--json"]).json()["prior"].is_null());
 }
+
+#[test]
+fn a_prior_that_leaves_the_numbers_says_so_in_its_log_too() {
+    let scratch = Scratch::new();
+    trained(&scratch, &[]);
+    let wild = ["prior", "run", "--set", "prior.lr=1e30"];
+    let said = scratch.run(&wild);
+    said.refused(&["left the finite numbers at step", "lower prior.lr"]);
+    let log = String::from_utf8(scratch.read("run/prior/log.jsonl")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(last["kind"], "diverged");
+    assert!(last["said"].as_str().unwrap().contains("lower prior.lr"));
+}

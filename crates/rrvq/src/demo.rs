@@ -179,11 +179,9 @@ fn first_test_images(data: &dyn data::Dataset, count: usize) -> Result<Vec<Pictu
 
 /// Bits a dimension by step, as evaluated.
 fn curve(name: &str, records: &[Record]) -> Series {
-    let point = |record: &Record| match record {
-        Record::Eval(eval) => Some((eval.step as f64, eval.bits_per_dim)),
-        Record::Train(_) | Record::Split(_) | Record::Diverged(_) => None,
-    };
-    Series::new(name, records.iter().filter_map(point).collect())
+    let evaluations = records.iter().filter_map(Record::evaluation);
+    let points = evaluations.map(|eval| (eval.step as f64, eval.bits_per_dim));
+    Series::new(name, points.collect())
 }
 
 fn write_report(

@@ -19,7 +19,7 @@ use crate::train::batches::Batches;
 use crate::train::checkpoint::{Kept, Progress, load_state, load_weights, save};
 use crate::train::log::{EvalRecord, Log, Record, TrainRecord};
 use crate::train::schedule::learning_rate;
-use crate::train::{Finished, Started, Watch, goes_on};
+use crate::train::{Finished, Started, Watch, diverged, goes_on};
 use rrvq_tensor::{Device, Store};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -230,19 +230,10 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    fn diverged(&self, place: &str) -> Error {
-        let kept = match self.saved {
-            Some(saved) => format!(
-                "the checkpoint of step {saved} in {} is untouched",
-                self.folder.state().display()
-            ),
-            None => "no checkpoint had been written yet".into(),
-        };
-        Error::new(format!(
-            "training left the finite numbers at step {}, first in {place}; {kept}; lower prior.lr or lengthen \
-             prior.warmup",
-            self.progress.step
-        ))
+    fn diverged(&mut self, place: &str) -> Error {
+        let advice = "lower prior.lr or lengthen prior.warmup";
+        let (step, saved) = (self.progress.step, self.saved);
+        diverged(&mut self.log, &self.folder, step, saved, place, advice)
     }
 
     fn record(&mut self, outcome: &StepOutcome, images_per_second: f64) -> Result<()> {

@@ -31,6 +31,14 @@ impl Record {
             Record::Diverged(record) => record.step,
         }
     }
+
+    /// The evaluation, if it is one.
+    pub fn evaluation(&self) -> Option<&EvalRecord> {
+        match self {
+            Record::Eval(record) => Some(record),
+            Record::Train(_) | Record::Split(_) | Record::Diverged(_) => None,
+        }
+    }
 }
 
 /// How training goes.
@@ -88,7 +96,7 @@ pub struct EvalRecord {
     pub seconds: f64,
 }
 
-/// Codes that nobody used, each now half of another.
+/// Codes that were hardly used, each now half of another.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SplitRecord {
     /// Steps made.

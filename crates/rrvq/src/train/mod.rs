@@ -278,7 +278,7 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Gives unused codes a half of others, every so many steps of the first three quarters: the last one is for twins to
+    /// Gives codes that are hardly used a half of others, every so many steps of the first three quarters: the last one is for twins to
     /// settle in.
     fn split_if_due(&mut self) -> Result<()> {
         let (train, done) = (&self.config.train, self.progress.step as usize);
@@ -353,16 +353,8 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// The sentence that ends a run, which the log gets too.
+    /// The sentence that ends a run.
     fn diverged(&mut self, place: &str) -> Error {
-        let step = self.progress.step;
-        let kept = match self.saved {
-            Some(saved) => format!(
-                "the checkpoint of step {saved} in {} is untouched",
-                self.run.state().display()
-            ),
-            None => "no checkpoint had been written yet".into(),
-        };
         let model = &self.config.model;
         // The paper found this one ablation unstable too.
         let shaky = model.latent == LatentKind::Code
@@ -374,17 +366,15 @@ impl<'a> Trainer<'a> {
             }
             false => "",
         };
-        let said = format!(
-            "training left the finite numbers at step {step}, first in {place}; {kept}; lower train.lr or train.clip, or lengthen train.warmup{besides}"
-        );
-        let record = Record::Diverged(DivergedRecord {
-            step: step as usize,
-            place: place.into(),
-            said: said.clone(),
-        });
-        // Whether or not the log can be written, the sentence is what must be said.
-        let _ = self.log.write(&record);
-        Error::new(said)
+        let advice = format!("lower train.lr or train.clip, or lengthen train.warmup{besides}");
+        diverged(
+            &mut self.log,
+            &self.run,
+            self.progress.step,
+            self.saved,
+            place,
+            &advice,
+        )
     }
 
     fn record(&mut self, outcome: &StepOutcome, images_per_second: f64) -> Result<()> {
@@ -491,6 +481,35 @@ impl<'a> Trainer<'a> {
         }
         Ok(())
     }
+}
+
+/// Says that a run left the finite numbers, and where; the log gets the sentence too. `saved` is the step of its newest
+/// checkpoint.
+pub(crate) fn diverged(
+    log: &mut Log,
+    run: &Run,
+    step: u64,
+    saved: Option<u64>,
+    place: &str,
+    advice: &str,
+) -> Error {
+    let kept = match saved {
+        Some(saved) => format!(
+            "the checkpoint of step {saved} in {} is untouched",
+            run.state().display()
+        ),
+        None => "no checkpoint had been written yet".into(),
+    };
+    let said = format!(
+        "training left the finite numbers at step {step}, first in {place}; {kept}; {advice}"
+    );
+    // Whether or not the log can be written, the sentence is what must be said.
+    let _ = log.write(&Record::Diverged(DivergedRecord {
+        step: step as usize,
+        place: place.into(),
+        said: said.clone(),
+    }));
+    Error::new(said)
 }
 
 /// Steps between pictures of samples; 0 draws none before the end.

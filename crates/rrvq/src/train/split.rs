@@ -1,8 +1,8 @@
-//! Codes that no image uses any more take half of a code that many use.
+//! Codes that hardly any image uses take half of a code that many use.
 //!
 //! A code that is responsible for nothing has no gradient, and where variances are learnt it falls behind for good:
 //! the codes in use grow narrow, and in d_e dimensions the density of a narrow code is larger by far. So from time to
-//! time codes are counted on training images, and one that has none becomes the twin of the one that has most: the same
+//! time codes are counted on training images, and one that has hardly any becomes the twin of the one that has most: the same
 //! variances, the same share of a direct prior, the same moments of the optimiser, and a mean a small step aside. Prior
 //! and posterior both see twins where they saw one code, so that little changes but the room to move apart.
 
@@ -19,6 +19,8 @@ use std::collections::BinaryHeap;
 const MEETINGS: usize = 8;
 /// Fewest and most images that are looked at.
 const IMAGES: [usize; 2] = [256, 8192];
+/// A code with less than one in so many of an even share is given away.
+const TOO_RARE: u64 = 50;
 /// How far a twin steps aside, in units of the means' root mean square.
 const ASIDE: f32 = 0.05;
 /// First stream of the noise that says where to; see the streams of `latent`.
@@ -102,7 +104,7 @@ impl Splitter {
     }
 }
 
-/// A code that is to be split, and the unused one that becomes its other half.
+/// A code that is to be split, and the rare one that becomes its other half.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Twins {
     from: usize,
@@ -112,19 +114,17 @@ struct Twins {
 /// Who is split for whom: always the code that has most, while a half of it is more than an even share.
 fn twins(counts: &[u64]) -> Vec<Twins> {
     let total: u64 = counts.iter().sum();
-    let counted = counts.iter().enumerate();
-    let mut used: BinaryHeap<(u64, Reverse<usize>)> = counted
-        .clone()
-        .filter(|(_, n)| **n > 0)
-        .map(|(k, n)| (*n, Reverse(k)))
-        .collect();
+    let codes = counts.len() as u64;
+    let (rare, used): (Vec<usize>, Vec<usize>) =
+        (0..counts.len()).partition(|&k| counts[k] * codes * TOO_RARE < total);
+    let mut used: BinaryHeap<_> = used.iter().map(|&k| (counts[k], Reverse(k))).collect();
     let mut found = Vec::new();
-    for (to, _) in counted.filter(|(_, n)| **n == 0) {
+    for to in rare {
         let Some((most, Reverse(from))) = used.pop() else {
             break;
         };
         let half = most / 2;
-        if half * (counts.len() as u64) <= total {
+        if half * codes <= total {
             break;
         }
         found.push(Twins { from, to });
@@ -172,6 +172,8 @@ mod tests {
             [(0, 1), (2, 3), (0, 4), (1, 5)]
         );
         assert_eq!(pairs(&[25, 25, 25, 25]), []);
+        // Even is 250, and a fiftieth of it 5.
+        assert_eq!(pairs(&[690, 300, 6, 4]), [(0, 3)]);
         assert_eq!(pairs(&[34, 33, 33, 0]), [], "half would be less than even");
         assert_eq!(pairs(&[0, 0]), []);
     }
