@@ -45,6 +45,8 @@ pub enum Command {
     },
     /// What a run is and how far it got
     Info(Info),
+    /// One page about one run or several: bits per dim by step and time, codes in use, samples, what differs
+    Report(Report),
     /// The configurations built into the program
     Presets(Presets),
     /// Fetch data sets and look at them
@@ -331,6 +333,16 @@ pub struct Info {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Arguments)]
+pub struct Report {
+    /// Run folders, finished or not
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Page to write (HTML, with everything inside); one that is there is replaced
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    pub out: PathBuf,
 }
 
 #[derive(Arguments)]

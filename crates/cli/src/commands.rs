@@ -388,6 +388,13 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
     Ok(())
 }
 
+pub fn report(args: &args::Report) -> Result<()> {
+    let runs: Result<Vec<Run>> = args.runs.iter().map(Run::open).collect();
+    rrvq::overview::write(&runs?, &args.out)?;
+    line(format!("written: {}", args.out.display()));
+    Ok(())
+}
+
 pub fn info(args: &args::Info) -> Result<()> {
     let run = Run::open(&args.run)?;
     let (config, model, _, step) = load_model(&run)?;

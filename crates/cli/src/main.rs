@@ -33,6 +33,7 @@ fn main() {
             what: args::Codec::Eval(eval),
         } => compare::eval(eval),
         Command::Info(info) => commands::info(info),
+        Command::Report(report) => commands::report(report),
         Command::Presets(presets) => commands::presets(presets),
         Command::Data { what } => match what {
             args::Data::Info(info) => data::info(info),

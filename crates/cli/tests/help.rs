@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 22] = [
+const COMMANDS: [(&str, &[&str]); 23] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -119,6 +119,7 @@ const COMMANDS: [(&str, &[&str]); 22] = [
         &["<RUN>", "[DATA]", "--images", "--search", "--out", "--json"],
     ),
     ("info", &["<RUN>", "--json"]),
+    ("report", &["<RUNS>...", "--out"]),
     ("presets", &["[NAME]", "--keys"]),
     ("data", &["info", "fetch"]),
     (

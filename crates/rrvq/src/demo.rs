@@ -7,6 +7,7 @@
 use crate::config::Config;
 use crate::data::{self, Split};
 use crate::error::{Error, Result};
+use crate::model::hierarchy::dims;
 use crate::picture::{Picture, comfortable_scale, grid};
 use crate::report::{Chart, Figure, Report, Series};
 use crate::run::Existing;
@@ -152,7 +153,7 @@ fn side_by_side(left: &[Picture], right: &[Picture]) -> Result<Picture> {
 
 /// What each layer of a model costs and uses, top first.
 fn layer_rows(name: &str, config: &Config, last: &EvalRecord) -> Vec<[String; 5]> {
-    let dims = config.model.size * config.model.size * config.model.image_channels;
+    let dims = dims(&config.model);
     let row = |(layer, side): (usize, usize)| {
         let (kl, usage) = (last.kl[layer].max(0.0), &last.usage[layer]);
         [

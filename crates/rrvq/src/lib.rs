@@ -11,6 +11,7 @@ pub mod evaluate;
 pub mod latent;
 pub mod likelihood;
 pub mod model;
+pub mod overview;
 pub mod picture;
 pub mod prior;
 pub mod programs;

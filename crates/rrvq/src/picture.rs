@@ -110,6 +110,18 @@ impl Picture {
         &self.pixels
     }
 
+    /// The image in a PNG, JPEG or WebP file as it is.
+    pub fn open(path: impl AsRef<Path>) -> Result<Picture> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|error| Error::io("open", path, error))?;
+        let image = on_white(decode_named(&bytes, &path.display())?);
+        let [width, height] = [image.width() as usize, image.height() as usize];
+        match image.color().has_color() {
+            true => Picture::new([height, width, 3], image.to_rgb8().into_raw()),
+            false => Picture::new([height, width, 1], image.to_luma8().into_raw()),
+        }
+    }
+
     /// The image in a PNG, JPEG or WebP file, cropped to its central square and resized to side `size`.
     pub fn load(path: impl AsRef<Path>, size: usize, channels: usize) -> Result<Picture> {
         let path = path.as_ref();
@@ -127,11 +139,7 @@ impl Picture {
         size: usize,
         channels: usize,
     ) -> Result<Vec<Picture>> {
-        let image = decode(bytes).map_err(|problem| {
-            Error::new(format!(
-                "cannot read {name} as an image: {problem}; expected a PNG, JPEG or WebP file"
-            ))
-        })?;
+        let image = decode_named(bytes, name)?;
         let picture = |part: &Part| {
             let (width, height) = (image.width(), image.height());
             let (left, above, square) = part.of(width, height).ok_or_else(|| {
@@ -176,6 +184,14 @@ impl Picture {
     pub fn data_uri(&self) -> Result<String> {
         Ok(format!("data:image/png;base64,{}", base64(&self.to_png()?)))
     }
+}
+
+fn decode_named(bytes: &[u8], name: &dyn fmt::Display) -> Result<DynamicImage> {
+    decode(bytes).map_err(|problem| {
+        Error::new(format!(
+            "cannot read {name} as an image: {problem}; expected a PNG, JPEG or WebP file"
+        ))
+    })
 }
 
 fn decode(bytes: &[u8]) -> std::result::Result<DynamicImage, String> {

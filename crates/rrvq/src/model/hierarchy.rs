@@ -325,7 +325,12 @@ impl<'g> Elbo<'g> {
     }
 }
 
+/// Dimensions of an image: samples of all channels.
+pub fn dims(config: &ModelConfig) -> usize {
+    config.size * config.size * config.image_channels
+}
+
 /// Nats an image that make one bit a dimension.
 pub fn nats_per_dim(config: &ModelConfig) -> f64 {
-    (config.size * config.size * config.image_channels) as f64 * std::f64::consts::LN_2
+    dims(config) as f64 * std::f64::consts::LN_2
 }
