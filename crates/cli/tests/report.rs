@@ -26,7 +26,7 @@ fn runs_stand_side_by_side() {
         "codes in 2 layers, embedding prior, variances 1",
         "Gaussians in 2 layers",
         "<td>model.sigma</td>",
-        "minutes of training",
+        "seconds of training",
         "Codes in use",
         "Samples of the prior, step 20",
         "data:image/png;base64,",

@@ -47,7 +47,7 @@ pub fn write(runs: &[Run], out: &Path) -> Result<()> {
         "bits per dim",
         "codes in use",
         "steps",
-        "minutes",
+        "time",
         "parameters",
         "system",
     ];
@@ -91,7 +91,7 @@ fn data(seen: &[Seen]) -> String {
         .collect();
     let names: Vec<&str> = names.into_iter().collect();
     format!(
-        "Data: {}. Bits per dim are of test images, with hard samples and averaged weights, at the newest evaluation; minutes are of training alone.",
+        "Data: {}. Bits per dim are of test images, with hard samples and averaged weights, at the newest evaluation; time is of training alone.",
         names.join(", ")
     )
 }
@@ -156,16 +156,21 @@ fn learning(page: Report, seen: &[Seen]) -> Report {
         bits,
     ));
     if seen.len() > 1 {
-        let by_minutes = lines(&|run| {
-            let points = run.by_step(|eval| Some(eval.bits_per_dim)).into_iter();
-            let timed = points.filter_map(|(step, bits)| Some((run.minutes_at(step)?, bits)));
-            timed.collect()
-        });
+        let by_time = |unit: f64| {
+            lines(&|run| {
+                let points = run.by_step(|eval| Some(eval.bits_per_dim)).into_iter();
+                let at = |step| Some(run.seconds_at(step)? / unit);
+                let timed = points.filter_map(|(step, bits)| Some((at(step)?, bits)));
+                timed.collect()
+            })
+        };
+        let ends = by_time(1.0).into_iter().flat_map(|line| line.points);
+        let (unit, name) = unit_of(ends.map(|(x, _)| x).fold(0.0, f64::max));
         page = page.chart(&chart(
             "The same by time",
-            "minutes of training",
+            &format!("{name} of training"),
             "bits per dim",
-            by_minutes,
+            by_time(unit),
         ));
     }
     let used = lines(&|run| run.by_step(|eval| in_use(&eval.usage).map(|share| share * 100.0)));
@@ -178,6 +183,15 @@ fn learning(page: Report, seen: &[Seen]) -> Report {
         "per cent of all codes",
         used,
     ))
+}
+
+/// Seconds of the unit to tell a time in, and its name.
+fn unit_of(seconds: f64) -> (f64, &'static str) {
+    match seconds {
+        s if s < 120.0 => (1.0, "seconds"),
+        s if s < 7200.0 => (60.0, "minutes"),
+        _ => (3600.0, "hours"),
+    }
 }
 
 /// The share of codes that were drawn at all.
@@ -206,21 +220,21 @@ impl Seen {
         points.flatten().collect()
     }
 
-    /// Minutes of training that `step` steps took, as far as the log tells.
-    fn minutes_at(&self, step: f64) -> Option<f64> {
+    /// Seconds of training that `step` steps took, as far as the log tells.
+    fn seconds_at(&self, step: f64) -> Option<f64> {
         let mut trained = self.records.iter().rev().filter_map(|record| match record {
             Record::Train(train) => Some(train),
             _ => None,
         });
         let before = trained.find(|train| train.step as f64 <= step)?;
-        Some(before.seconds / 60.0 * step / before.step as f64)
+        Some(before.seconds * step / before.step as f64)
     }
 
     fn row(&self) -> Vec<String> {
         let last = self.evaluations().next_back();
         let step = self.records.last().map_or(0, Record::step);
         let known = |value: Option<String>| value.unwrap_or("–".into());
-        let minutes = self.minutes_at(step as f64);
+        let seconds = self.seconds_at(step as f64);
         let used = last.and_then(|eval| in_use(&eval.usage));
         let parameters = Model::new(&self.config.model).layout.count() as f64;
         vec![
@@ -228,7 +242,10 @@ impl Seen {
             known(last.map(|eval| format!("{:.4}", eval.bits_per_dim))),
             known(used.map(|share| format!("{:.0} %", share * 100.0))),
             step.to_string(),
-            known(minutes.map(|minutes| format!("{minutes:.1}"))),
+            known(seconds.map(|seconds| {
+                let (unit, name) = unit_of(seconds);
+                format!("{:.1} {name}", seconds / unit)
+            })),
             format!("{:.2} M", parameters / 1e6),
             system(&self.config),
         ]
@@ -375,6 +392,13 @@ mod tests {
         );
         assert_eq!(system("spatial32-cifar10"), "Gaussians in 32 layers");
         assert_eq!(system("foust4-cifar10"), "bits in 4 layers");
+    }
+
+    #[test]
+    fn times_are_told_in_units_that_suit_them() {
+        assert_eq!(unit_of(3.0).1, "seconds");
+        assert_eq!(unit_of(276.0).1, "minutes");
+        assert_eq!(unit_of(90_000.0).1, "hours");
     }
 
     #[test]
