@@ -7,13 +7,13 @@
 use crate::config::Config;
 use crate::data::{self, Split};
 use crate::error::{Error, Result};
-use crate::model::hierarchy::dims;
+use crate::overview::{LAYER_HEADERS, layer_rows};
 use crate::picture::{Picture, comfortable_scale, grid};
 use crate::report::{Chart, Figure, Report, Series};
 use crate::run::Existing;
 use crate::sample::{reconstructions, samples};
 use crate::train::checkpoint::load_model;
-use crate::train::log::{EvalRecord, Record, read};
+use crate::train::log::{Record, read};
 use crate::train::{Job, Watch, train};
 use rrvq_tensor::Device;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,8 @@ pub fn run(out: &Path, follow: &mut dyn FnMut(&str) -> Box<dyn Watch>) -> Result
             originals_sheet = Some(sheet);
         }
         if let Some(last) = &finished.last {
-            layers.extend(layer_rows(name, &config, last));
+            let rows = layer_rows(&config, last).into_iter();
+            layers.extend(rows.map(|row| [vec![name.to_string()], row].concat()));
         }
         models.push(ModelOutcome {
             name: name.into(),
@@ -151,23 +152,6 @@ fn side_by_side(left: &[Picture], right: &[Picture]) -> Result<Picture> {
     grid(&all, 17, 2, 1)
 }
 
-/// What each layer of a model costs and uses, top first.
-fn layer_rows(name: &str, config: &Config, last: &EvalRecord) -> Vec<[String; 5]> {
-    let dims = dims(&config.model);
-    let row = |(layer, side): (usize, usize)| {
-        let (kl, usage) = (last.kl[layer].max(0.0), &last.usage[layer]);
-        [
-            name.to_string(),
-            format!("{}", layer + 1),
-            format!("{side} × {side}"),
-            format!("{:.2}", kl * dims as f64),
-            format!("{} of {}", usage.used, usage.used + usage.dead),
-        ]
-    };
-    let sides = config.model.sides().into_iter().enumerate();
-    sides.map(row).rev().collect()
-}
-
 fn first_test_images(data: &dyn data::Dataset, count: usize) -> Result<Vec<Picture>> {
     let mut bytes = vec![0; data.shape().iter().product()];
     (0..count.min(data.len(Split::Test)))
@@ -189,7 +173,7 @@ fn write_report(
     path: &Path,
     models: &[ModelOutcome],
     rows: Vec<(&str, Picture, Picture)>,
-    layers: &[[String; 5]],
+    layers: &[Vec<String>],
     curves: Vec<Series>,
     originals: Option<Picture>,
     seconds: f64,
@@ -240,7 +224,7 @@ fn write_report(
     report
         .heading("Where the bits are")
         .paragraph("Naming one of nine equally likely colours takes 3.17 bits. A hierarchy that has understood the data pays that once, at the top; one layer has to pay at every position.")
-        .table(&["model", "layer", "map", "KL, bits an image", "codes used"], layers)
+        .table(&[&["model"], &LAYER_HEADERS[..]].concat(), layers)
         .heading("Learning")
         .chart(&Chart {
             title: "Test bits per dim, hard samples, averaged weights".into(),

@@ -266,16 +266,8 @@ impl Seen {
         let Some(last) = self.evaluations().next_back() else {
             return Ok(page);
         };
-        let headers = [
-            "layer",
-            "map",
-            "KL, bits an image",
-            "bits a position",
-            "perplexity",
-            "codes used",
-        ];
         let shown = if last.usage.is_empty() { 4 } else { 6 };
-        page = page.table(&headers[..shown], &layer_rows(&self.config, last));
+        page = page.table(&LAYER_HEADERS[..shown], &layer_rows(&self.config, last));
         let layers = last.usage.len();
         if (2..=LINES).contains(&layers) && self.evaluations().count() > 1 {
             let line = |layer: usize| {
@@ -295,8 +287,18 @@ impl Seen {
     }
 }
 
+/// What [`layer_rows`] tells; the last two of codes alone.
+pub(crate) const LAYER_HEADERS: [&str; 6] = [
+    "layer",
+    "map",
+    "KL, bits an image",
+    "bits a position",
+    "perplexity",
+    "codes used",
+];
+
 /// What each layer of a model costs and uses, top first.
-fn layer_rows(config: &Config, last: &EvalRecord) -> Vec<Vec<String>> {
+pub(crate) fn layer_rows(config: &Config, last: &EvalRecord) -> Vec<Vec<String>> {
     let dims = dims(&config.model) as f64;
     let sides = config.model.sides();
     let row = |layer: usize| {

@@ -16,6 +16,7 @@ pub use step::{Step, StepInput, StepOutcome, objective};
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::latent::nearest::{First, Memory};
+use crate::model::hierarchy::dims;
 use crate::model::{Hierarchy, Pen};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::optim::STATES;
@@ -50,7 +51,7 @@ impl Model {
 
     /// Bytes of one image.
     pub fn image_len(&self) -> usize {
-        self.config.size * self.config.size * self.config.image_channels
+        dims(&self.config)
     }
 
     /// First values of everything a training step keeps: parameters from their initialisers, gains and biases

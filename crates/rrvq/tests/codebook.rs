@@ -3,7 +3,7 @@
 use rrvq::config::{CodeStart, CodebookRule, Config};
 use rrvq::data::open_for;
 use rrvq::evaluate::{Evaluator, Extent};
-use rrvq::latent::nearest::{Averages, First, Nearest};
+use rrvq::latent::nearest::{Averages, First, FirstBatch, Nearest};
 use rrvq::latent::responsibility::Codebook;
 use rrvq::model::Pen;
 use rrvq::programs::{Model, Step, StepInput};
@@ -260,7 +260,13 @@ fn started(start: CodeStart, initialising: bool, seed: u64) -> Vec<f32> {
         false => Pen::new(&g, &config),
     };
     let e = g.input("e", &[ROWS, DIM], DType::F32);
-    let book = Codebook::draw(&pen, "book", 16).starting(&pen, "book", 0, e, IMAGES);
+    let batch = FirstBatch {
+        name: "book".into(),
+        layer: 0,
+        e,
+        images: IMAGES,
+    };
+    let book = Codebook::draw(&pen, "book", 16).starting(&pen, &batch);
     let found = pen.found();
     assert_eq!(
         found.is_empty(),

@@ -46,24 +46,14 @@ impl<'g> Nearest<'g> {
         e.matmul(self.mu, false, true) - half
     }
 
-    /// Where averages move the codes, they start at outputs of the first batch, `e` [rows, d_e], and what is initialised
-    /// after them sees them there.
-    pub fn starting(
-        self,
-        pen: &Pen<'g>,
-        name: &str,
-        layer: usize,
-        e: Var<'g>,
-        images: usize,
-    ) -> Self {
-        if pen.config.codebook == CodebookRule::Loss {
-            return self;
+    /// Where averages move the codes, they start at outputs of the first batch.
+    pub fn starting(self, pen: &Pen<'g>, batch: &FirstBatch<'g>) -> Self {
+        match pen.config.codebook {
+            CodebookRule::Loss => self,
+            CodebookRule::Ema => Nearest {
+                mu: batch.start(pen, self.mu, |found| found),
+            },
         }
-        let Some(mu) = of_first_batch(pen, layer, e, images, self.mu.dim(0)) else {
-            return self;
-        };
-        pen.start_at(&mean_name(name), mu);
-        Nearest { mu }
     }
 
     /// Each row of `e`, [rows, d_e], to the code nearest to it; `commitment` is β.
@@ -206,16 +196,32 @@ impl Averages {
     }
 }
 
-/// Any `count` of the first batch's embeddings `e` of a layer, where this drawing is the one that finds first values.
-pub(super) fn of_first_batch<'g>(
-    pen: &Pen<'g>,
-    layer: usize,
-    e: Var<'g>,
-    images: usize,
-    count: usize,
-) -> Option<Var<'g>> {
-    let stream = Averages::of_layer(pen, layer).stream;
-    pen.initialises().then(|| pick(e, images, count, stream))
+/// What a layer's codes may start at: its embeddings of a batch of `images`, [rows, d_e].
+pub struct FirstBatch<'g> {
+    /// What the layer's codebook is called.
+    pub name: String,
+    pub layer: usize,
+    pub e: Var<'g>,
+    pub images: usize,
+}
+
+impl<'g> FirstBatch<'g> {
+    /// The means, placed by any of these embeddings where this drawing is the one that finds first values: what is
+    /// initialised after them sees them there.
+    pub(super) fn start(
+        &self,
+        pen: &Pen<'g>,
+        mu: Var<'g>,
+        place: impl FnOnce(Var<'g>) -> Var<'g>,
+    ) -> Var<'g> {
+        if !pen.initialises() {
+            return mu;
+        }
+        let stream = Averages::of_layer(pen, self.layer).stream;
+        let mu = place(pick(self.e, self.images, mu.dim(0), stream));
+        pen.start_at(&mean_name(&self.name), mu);
+        mu
+    }
 }
 
 /// Any `count` rows of `e`, [count, d_e]: for each an image, then a position in it. Two draws of some hundred numbers in

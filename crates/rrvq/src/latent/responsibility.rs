@@ -5,7 +5,7 @@
 //! the same out of plain operations: the reference the fused one is tested against, and the way to the log
 //! probabilities of single samples that an importance bound needs.
 
-use super::nearest::of_first_batch;
+use super::nearest::FirstBatch;
 use crate::config::{CodeStart, Sigma};
 use crate::model::Pen;
 use rrvq_tensor::op::{Embeddings, Sampled};
@@ -76,25 +76,18 @@ impl<'g> Codebook<'g> {
         Codebook { mu, logvar }
     }
 
-    /// Where codes start at embeddings of the first batch, `e` [rows, d_e], what is initialised after them sees them there.
-    pub fn starting(
-        self,
-        pen: &Pen<'g>,
-        name: &str,
-        layer: usize,
-        e: Var<'g>,
-        images: usize,
-    ) -> Self {
-        if pen.config.code_start == CodeStart::Normal {
-            return self;
-        }
-        let Some(found) = of_first_batch(pen, layer, e, images, self.mu.dim(0)) else {
-            return self;
-        };
+    /// The codes where the configuration has them start.
+    pub fn starting(self, pen: &Pen<'g>, batch: &FirstBatch<'g>) -> Self {
+        let scale = pen.config.code_scale as f32;
         // Two codes may be given the same embedding; a little of the noise keeps them apart.
-        let mu = found * pen.config.code_scale as f32 + self.mu * 0.1;
-        pen.start_at(&format!("{name}.mean"), mu);
-        Codebook { mu, ..self }
+        let place = |found: Var<'g>| found * scale + self.mu * 0.1;
+        match pen.config.code_start {
+            CodeStart::Normal => self,
+            CodeStart::Embeddings => Codebook {
+                mu: batch.start(pen, self.mu, place),
+                ..self
+            },
+        }
     }
 
     /// Samples q, the responsibilities for `e_q`. A direct prior has tensors as wide as the codebook, the others none.

@@ -8,7 +8,7 @@ use super::steps::books_name;
 use crate::config::CodebookRule;
 use crate::latent::bernoulli::Bernoulli;
 use crate::latent::gaussian::Gaussian;
-use crate::latent::nearest::{Averages, Moved};
+use crate::latent::nearest::{Averages, FirstBatch, Moved};
 use crate::latent::responsibility::{Sampling, any_code};
 use rrvq_tensor::Var;
 use rrvq_tensor::op::Sampled;
@@ -82,6 +82,16 @@ impl<'g> Hierarchy<'g> {
         Some(self.posterior_rows(spot.layer, spot.d, ladder, out))
     }
 
+    /// A layer's embeddings as what its codes may start at.
+    fn first_batch(&self, layer: usize, e: Var<'g>) -> FirstBatch<'g> {
+        FirstBatch {
+            name: books_name(layer),
+            layer,
+            e,
+            images: self.batch,
+        }
+    }
+
     /// A layer of codes, and the probabilities of its samples where asked for.
     pub(super) fn code(&self, spot: &Spot<'g>) -> (Latent<'g>, Option<Weight<'g>>) {
         let embed = self.pen.config.embed;
@@ -98,13 +108,7 @@ impl<'g> Hierarchy<'g> {
                 (latent, Some(Weight { log_p, log_q }))
             }
             Some(e_q) => {
-                let book = book.starting(
-                    &self.pen,
-                    &books_name(spot.layer),
-                    spot.layer,
-                    e_q,
-                    self.batch,
-                );
+                let book = book.starting(&self.pen, &self.first_batch(spot.layer, e_q));
                 (book.sample(e_q, prior, spot.how).into(), None)
             }
             None => {
@@ -122,7 +126,7 @@ impl<'g> Hierarchy<'g> {
         let book = self.nearest_book(spot.layer);
         match self.posterior(spot, config.embed) {
             Some(e) => {
-                let book = book.starting(&self.pen, &name, spot.layer, e, self.batch);
+                let book = book.starting(&self.pen, &self.first_batch(spot.layer, e));
                 let found = book.quantise(e, config.commitment as f32, config.codebook);
                 let index = found.sampled.index;
                 let averages = Averages::of_layer(&self.pen, spot.layer);
