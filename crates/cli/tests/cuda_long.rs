@@ -18,15 +18,13 @@ fn images() -> String {
 
 /// The records of a run's log that have `key`.
 fn records(scratch: &Scratch, run: &str, key: &str) -> Vec<Value> {
-    let log = String::from_utf8(scratch.read(&format!("{run}/log.jsonl"))).unwrap();
     if let Some(folder) = std::env::var_os("RRVQ_KEEP") {
+        let log = scratch.read(&format!("{run}/log.jsonl"));
         let name = format!("{run}.jsonl");
-        std::fs::write(std::path::Path::new(&folder).join(name), &log).unwrap();
+        std::fs::write(std::path::Path::new(&folder).join(name), log).unwrap();
     }
-    let lines = log
-        .lines()
-        .map(|l| serde_json::from_str::<Value>(l).unwrap());
-    lines.filter(|r| r.get(key).is_some()).collect()
+    let records = scratch.records(run).into_iter();
+    records.filter(|r| r.get(key).is_some()).collect()
 }
 
 fn numbers(records: &[Value], key: &str) -> Vec<f64> {

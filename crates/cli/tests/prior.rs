@@ -78,14 +78,8 @@ fn a_prior_goes_the_whole_way() {
     );
     let total = number(&both["reconstruction"]) + learnt;
     assert!((number(&both["prior"]["bits_per_dim"]) - total).abs() < 1e-9);
-    let last = scratch.read("run/prior/log.jsonl");
-    let last = String::from_utf8(last)
-        .unwrap()
-        .lines()
-        .last()
-        .unwrap()
-        .to_string();
-    let logged: serde_json::Value = serde_json::from_str(&last).unwrap();
+    let records = scratch.records("run/prior");
+    let logged = records.last().unwrap();
     assert!((number(&logged["kl"][0]) - learnt).abs() < 1e-9, "{logged}");
     let printed = scratch.run(&["eval", "run"]).done();
     assert!(
@@ -233,8 +227,8 @@ fn a_prior_that_leaves_the_numbers_says_so_in_its_log_too() {
     let wild = ["prior", "run", "--set", "prior.lr=1e30"];
     let said = scratch.run(&wild);
     said.refused(&["left the finite numbers at step", "lower prior.lr"]);
-    let log = String::from_utf8(scratch.read("run/prior/log.jsonl")).unwrap();
-    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    let records = scratch.records("run/prior");
+    let last = records.last().unwrap();
     assert_eq!(last["kind"], "diverged");
     assert!(last["said"].as_str().unwrap().contains("lower prior.lr"));
 }

@@ -50,10 +50,10 @@ fn bits_per_dim_are_the_sum_of_their_parts() {
             "{usage}"
         );
     }
-    let logged = String::from_utf8(scratch.read("run/log.jsonl")).unwrap();
-    let logged: Value = serde_json::from_str(logged.lines().last().unwrap()).unwrap();
+    let records = scratch.records("run");
+    let logged = records.last().unwrap();
     assert!(
-        (number(&logged, "bits_per_dim") - number(&found, "bits_per_dim")).abs() < 1e-9,
+        (number(logged, "bits_per_dim") - number(&found, "bits_per_dim")).abs() < 1e-9,
         "{logged}"
     );
 }

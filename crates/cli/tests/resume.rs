@@ -53,11 +53,7 @@ fn assert_same(scratch: &Scratch, a: &str, b: &str) {
     assert!(model_a == model_b, "the models differ");
     assert!(state_a.len() > 4 && state_a == state_b, "the states differ");
     let losses = |run: &str| -> Vec<(u64, String)> {
-        let text = String::from_utf8(scratch.read(&format!("{run}/log.jsonl"))).unwrap();
-        let records = text
-            .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let told = records.map(|r| {
+        let told = scratch.records(run).into_iter().map(|r| {
             (
                 r["step"].as_u64().unwrap(),
                 format!("{} {}", r["kind"], r["bits_per_dim"]),
@@ -104,9 +100,8 @@ fn codes_are_split_alike_in_a_run_that_goes_on() {
     scratch.run(&train("short", &short)).done();
     scratch.run(&["train", "--resume", "--out", "short"]).done();
     let told = |run: &str| -> Vec<serde_json::Value> {
-        let text = String::from_utf8(scratch.read(&format!("{run}/log.jsonl"))).unwrap();
-        let records = text.lines().map(|l| serde_json::from_str(l).unwrap());
-        let split = records.filter(|r: &serde_json::Value| r["kind"] == "split");
+        let records = scratch.records(run).into_iter();
+        let split = records.filter(|r| r["kind"] == "split");
         split.map(|r| r["codes"].clone()).collect()
     };
     let whole = told("whole");
@@ -293,11 +288,12 @@ fn an_unstable_ablation_ends_in_words_in_the_log_too() {
         "a direct prior with learnt variances is known to be unstable",
     ]);
     assert!(scratch.checkpoint("run") == before);
-    let log = String::from_utf8(scratch.read("run/log.jsonl")).unwrap();
-    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    let records = scratch.records("run");
+    let last = records.last().unwrap();
     assert_eq!(last["kind"], "diverged");
     assert!(said.err.contains(last["said"].as_str().unwrap()), "{last}");
     assert!(said.err.contains(last["place"].as_str().unwrap()), "{last}");
+    let log = String::from_utf8(scratch.read("run/log.jsonl")).unwrap();
     assert!(!log.contains("null"), "no record without numbers: {log}");
     assert!(
         scratch

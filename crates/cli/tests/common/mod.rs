@@ -4,6 +4,7 @@
 //! with the program in it, for tests that run where they were not built.
 #![allow(dead_code)] // every test program uses a part
 
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -96,16 +97,17 @@ impl Scratch {
         ["model", "state"].map(|file| self.read(&format!("{run}/{file}.safetensors")))
     }
 
+    /// The records of a run's log, in their order.
+    pub fn records(&self, run: &str) -> Vec<Value> {
+        let text = String::from_utf8(self.read(&format!("{run}/log.jsonl"))).unwrap();
+        let record = |line| serde_json::from_str(line).unwrap();
+        text.lines().map(record).collect()
+    }
+
     /// Steps of the records of `kind` in a run's log, in their order.
     pub fn logged(&self, run: &str, kind: &str) -> Vec<u64> {
-        let text = String::from_utf8(self.read(&format!("{run}/log.jsonl"))).unwrap();
-        let records = text
-            .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        records
-            .filter(|r| r["kind"] == kind)
-            .map(|r| r["step"].as_u64().unwrap())
-            .collect()
+        let records = self.records(run).into_iter().filter(|r| r["kind"] == kind);
+        records.map(|r| r["step"].as_u64().unwrap()).collect()
     }
 }
 
