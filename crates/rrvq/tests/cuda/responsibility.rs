@@ -15,16 +15,12 @@ struct Limits {
     gradients: f32,
     /// Rows of a thousand that may choose another code, for scores that are nearly alike.
     ties: f32,
-    /// The dimensions that values and gradients were said for. Scores are sums over dimensions, and with more of them
-    /// lose as much more to rounding.
-    dimensions: usize,
 }
 
 const F32: Limits = Limits {
     values: 2e-5,
     gradients: 2e-5,
     ties: 0.2,
-    dimensions: 64,
 };
 
 /// Scores keep 16 bits, their gradients 8.
@@ -32,7 +28,6 @@ const BF16: Limits = Limits {
     values: 1e-3,
     gradients: 5e-3,
     ties: 1.0,
-    dimensions: 128,
 };
 
 /// Embeddings far from all codes, [`FAR`]: the scores of all codes are large numbers that differ by little. This is the
@@ -42,7 +37,6 @@ const FAR_IN_BF16: Limits = Limits {
     values: 3e-3,
     gradients: 1e-2,
     ties: 10.0,
-    dimensions: 128,
 };
 
 /// How much larger embeddings are than is usual, and codes smaller, so that scores stay what they are.
@@ -196,7 +190,6 @@ fn check_case(device: &Device, by: By<'_>, limits: Limits, case: Case) -> Vec<St
     let mut report = Report::new(format!("{case:?}, {}", named(device)));
     let relaxed = case.relaxed;
     let (rows, _, dim) = case.size;
-    let grown = (dim as f32 / limits.dimensions as f32).max(1.0);
     let other: Vec<usize> = (0..rows)
         .filter(|&r| have.index[r] != want.index[r])
         .collect();
@@ -209,9 +202,8 @@ fn check_case(device: &Device, by: By<'_>, limits: Limits, case: Case) -> Vec<St
             z[row.clone()].copy_from_slice(&want.values[0][row]);
         }
     }
-    let near = limits.values * grown;
-    report.tensor("means", "z", &z, &want.values[0], near);
-    report.tensor("KL", "KL", &kl, &want.values[1], near);
+    report.tensor("means", "z", &z, &want.values[0], limits.values);
+    report.tensor("KL", "KL", &kl, &want.values[1], limits.values);
     // A row of another code sends all its dz to another mean.
     let moved = if relaxed {
         0.0
@@ -223,7 +215,7 @@ fn check_case(device: &Device, by: By<'_>, limits: Limits, case: Case) -> Vec<St
             "gradients",
             name,
             apart(have, want),
-            limits.gradients * grown + moved,
+            limits.gradients + moved,
         );
     }
     report.told()

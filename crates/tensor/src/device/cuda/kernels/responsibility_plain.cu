@@ -1,8 +1,12 @@
 // Any number of codes and dimensions, without tensor cores: a warp takes ROWS rows, its lanes the codes.
 //
-// Scores are summed as squares of differences, which loses nothing to cancellation. Also given: ROWS and BACKWARD.
+// Scores are summed as squares of differences, which loses nothing to cancellation, and RUN dimensions at a time: a sum that
+// grows over a hundred of them loses digits to rounding. They are large numbers still, so Σ q (a_q - a_p) is of scores less
+// the largest ones; the gradients of a row's scores sum to 0 only as well as it is known, and what is left over meets the
+// embedding. Also given: ROWS and BACKWARD.
 
 #define WARPS 8
+#define RUN 16
 #define STRIPES ((DIM + 31) / 32)
 
 // mu and e^-logvar with codes along memory, then -½ Σ_d logvar: [2 DIM + 1][CODES].
@@ -32,18 +36,27 @@ __device__ __forceinline__ void plain_scores(const float* columns, u32 k, const 
                                              float (&q)[N], float (&p)[N], float (&dy)[N]) {
 #pragma unroll
     for (int r = 0; r < N; r++) q[r] = p[r] = dy[r] = 0.0f;
+    for (int at = 0; at < DIM; at += RUN) {
+        float q_run[N] = {}, p_run[N] = {}, dy_run[N] = {};
 #pragma unroll 4
-    for (int d = 0; d < DIM; d++) {
-        float m = columns[(u64)d * CODES + k], v = columns[(u64)(DIM + d) * CODES + k];
+        for (int d = at; d < min(at + RUN, DIM); d++) {
+            float m = columns[(u64)d * CODES + k], v = columns[(u64)(DIM + d) * CODES + k];
+#pragma unroll
+            for (int r = 0; r < N; r++) {
+                float x = e_q[r * DIM + d] - m;
+                q_run[r] = fmaf(x * v, x, q_run[r]);
+#if PRIOR
+                float w = e_p[r * DIM + d] - m;
+                p_run[r] = fmaf(w * v, w, p_run[r]);
+#endif
+                if (FLOW) dy_run[r] = fmaf(dz[r * DIM + d], m, dy_run[r]);
+            }
+        }
 #pragma unroll
         for (int r = 0; r < N; r++) {
-            float x = e_q[r * DIM + d] - m;
-            q[r] = fmaf(x * v, x, q[r]);
-#if PRIOR
-            float w = e_p[r * DIM + d] - m;
-            p[r] = fmaf(w * v, w, p[r]);
-#endif
-            if (FLOW) dy[r] = fmaf(dz[r * DIM + d], m, dy[r]);
+            q[r] += q_run[r];
+            p[r] += p_run[r];
+            dy[r] += dy_run[r];
         }
     }
     float c = columns[(u64)2 * DIM * CODES + k];
@@ -63,14 +76,19 @@ __device__ __forceinline__ void plain_load(float* to, const T* from, u32 first, 
     }
 }
 
+// Makes `cross`, which is of scores less the largest seen, one of scores less these.
+__device__ __forceinline__ void less(Running& s, float max_q, float max_p) {
+    s.cross = fmaf((s.max_q - max_q) - (PRIOR ? s.max_p - max_p : 0.0f), s.sum_q, s.cross);
+}
+
 __device__ __forceinline__ void see(Running& s, float q, float p, float t, u32 k) {
-    float max_q = fmaxf(s.max_q, q);
+    float max_q = fmaxf(s.max_q, q), max_p = fmaxf(s.max_p, p);
+    less(s, max_q, max_p);
     float keep = expf(s.max_q - max_q), now = expf(q - max_q);
     s.sum_q = fmaf(s.sum_q, keep, now);
-    s.cross = fmaf(s.cross, keep, now * (q - p));
+    s.cross = fmaf(s.cross, keep, now * ((q - max_q) - (PRIOR ? p - max_p : 0.0f)));
     s.max_q = max_q;
 #if PRIOR
-    float max_p = fmaxf(s.max_p, p);
     s.sum_p = fmaf(s.sum_p, expf(s.max_p - max_p), expf(p - max_p));
     s.max_p = max_p;
 #endif
@@ -78,6 +96,17 @@ __device__ __forceinline__ void see(Running& s, float q, float p, float t, u32 k
         s.best = t;
         s.code = k;
     }
+}
+
+// What all lanes have seen.
+__device__ __forceinline__ void together(Running& s) {
+    float max_q = s.max_q, max_p = s.max_p;
+    for (int bit = 16; bit > 0; bit /= 2) {
+        max_q = fmaxf(max_q, __shfl_xor_sync(~0u, max_q, bit));
+        if (PRIOR) max_p = fmaxf(max_p, __shfl_xor_sync(~0u, max_p, bit));
+    }
+    less(s, max_q, max_p);
+    for (int bit = 16; bit > 0; bit /= 2) merge_lanes(s, bit);
 }
 
 #if !BACKWARD
@@ -113,10 +142,12 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        for (int bit = 16; bit > 0; bit /= 2) merge_lanes(state[r], bit);
+        together(state[r]);
         if (lane == 0 && first + r < rows) {
-            if (index) index[first + r] = state[r].code;
-            if (kl) kl[first + r] = divergence(state[r]);
+            Running all = state[r];
+            all.max_q = all.max_p = 0.0f;
+            if (index) index[first + r] = all.code;
+            if (kl) kl[first + r] = divergence(all);
         }
     }
 #if RELAXED
@@ -180,7 +211,7 @@ __device__ __forceinline__ void plain_slopes(const Row& s, u32 chosen, u32 k, fl
                                              float dy, float& to_q, float& to_p, float& y) {
     float prob = expf(q - s.max_q) * s.inverse_q;
     float weight = expf((t - s.best) * inverse_tau) * s.inverse_y;
-    to_q = fmaf(weight * (dy - s.flow), inverse_tau, prob * (q - p - s.cross) * dkl);
+    to_q = fmaf(weight * (dy - s.flow), inverse_tau, prob * ((q - s.max_q) - (PRIOR ? p - s.max_p : 0.0f) - s.cross) * dkl);
     to_p = PRIOR ? (expf(p - s.max_p) * s.inverse_p - prob) * dkl : 0.0f;
     y = RELAXED ? weight : (k == chosen ? 1.0f : 0.0f);
 }
@@ -231,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_rows(
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         best[r] = state[r].best;
-        for (int bit = 16; bit > 0; bit /= 2) merge_lanes(state[r], bit);
+        together(state[r]);
         float factor = expf((best[r] - state[r].best) * inverse_tau);
         sum_y[r] *= factor;
         flow[r] *= factor;
