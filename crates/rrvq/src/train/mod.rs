@@ -278,8 +278,8 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Gives codes that are hardly used a half of others, every so many steps of the first three quarters: the last one is for twins to
-    /// settle in.
+    /// Gives codes that are hardly used a half of others, every so many steps of the first three quarters: the last one
+    /// is for twins to settle in.
     fn split_if_due(&mut self) -> Result<()> {
         let (train, done) = (&self.config.train, self.progress.step as usize);
         let Some(splitter) = &self.splitter else {

@@ -2,9 +2,9 @@
 //!
 //! A code that is responsible for nothing has no gradient, and where variances are learnt it falls behind for good:
 //! the codes in use grow narrow, and in d_e dimensions the density of a narrow code is larger by far. So from time to
-//! time codes are counted on training images, and one that has hardly any becomes the twin of the one that has most: the same
-//! variances, the same share of a direct prior, the same moments of the optimiser, and a mean a small step aside. Prior
-//! and posterior both see twins where they saw one code, so that little changes but the room to move apart.
+//! time codes are counted on training images, and one that has hardly any becomes the twin of the one that has most: the
+//! same variances, the same share of a direct prior, the same moments of the optimiser, and a mean a small step aside.
+//! Prior and posterior both see twins where they saw one code, so that little changes but the room to move apart.
 
 use crate::error::Result;
 use crate::programs::{Model, Shared};
