@@ -1,6 +1,6 @@
 """Writes the tiny parquet files that the reader is tested with (needs pyarrow and pillow):
 
-    python tools/parquet_samples.py crates/rrvq/src/data/parquet/samples
+    python tools/parquet_samples.py crates/data/src/parquet/samples
 
 Image i is 4×4 pixels of the colour (20 i, 100, 200), as a PNG.
 """

@@ -1,6 +1,6 @@
 """PSNR and MS-SSIM a second time, in numpy, from their definitions: a whole window for each pixel, no separable filters.
 
-Prints the values that the tests of crates/rrvq/src/compare/quality.rs are held to. Needs numpy.
+Prints the values that the tests of crates/study/src/compare/quality.rs are held to. Needs numpy.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rrvq::codec::plane::{self, Shape};
+use rrvq_codec::plane::{self, Shape};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&[width, channels], samples)) = bytes.split_first_chunk() else {

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rrvq::codec::lossy::{self, file};
-use rrvq::codec::{Reader, read};
+use rrvq_codec::lossy::{self, file};
+use rrvq_codec::{Reader, read};
 use rrvq::config::Config;
 
 fuzz_target!(|bytes: &[u8]| {

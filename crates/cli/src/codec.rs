@@ -5,14 +5,14 @@ use crate::bench::peak_memory_mib;
 use crate::commands::open_data;
 use crate::lossy;
 use crate::terminal::{bar, complain, grouped, line, table};
-use rrvq::codec::networks::Networks;
-use rrvq::codec::{
+use rrvq::dataset::Split;
+use rrvq::files::write_atomic;
+use rrvq::{Error, Result};
+use rrvq_codec::networks::Networks;
+use rrvq_codec::{
     Coding, Image, Packed, Reader, Writer, bench, neighbours, open_model, packed, prune, read,
 };
-use rrvq::compare::source;
-use rrvq::data::Split;
-use rrvq::run::write_atomic;
-use rrvq::{Error, Result};
+use rrvq_study::compare::source;
 use serde_json::json;
 use std::fs::File;
 use std::io::BufReader;

@@ -4,10 +4,8 @@ use crate::args;
 use crate::device::{Compute, Format};
 use crate::prior;
 use crate::terminal::{Follow, bar, grouped, line, table, watch_for_interrupts};
-use rrvq::codec::Packed;
-use rrvq::codec::packed::BUILT_IN;
 use rrvq::config::{self, Config};
-use rrvq::data::{self, Split};
+use rrvq::dataset::{Dataset, Split};
 use rrvq::device::{Device, Precision};
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
 use rrvq::picture::{Picture, comfortable_scale, grid};
@@ -15,7 +13,10 @@ use rrvq::run::{Existing, Run};
 use rrvq::train::Job;
 use rrvq::train::checkpoint::load_model;
 use rrvq::train::log::{EvalRecord, Record, read};
-use rrvq::{Error, Result, demo as demonstration, sample as pictures};
+use rrvq::{Error, Result, sample as pictures};
+use rrvq_codec::Packed;
+use rrvq_codec::packed::BUILT_IN;
+use rrvq_study::demo as demonstration;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -82,7 +83,9 @@ pub fn train(args: &args::Train) -> Result<()> {
         seconds: args.minutes.map(|minutes| minutes * 60.0),
     };
     let mut follow = Follow::new(&name_of(&out));
-    let finished = rrvq::train::train(&job, &mut follow)?;
+    job.config.validate()?;
+    let data = rrvq_data::open_followed(&job.config, &mut |n, all| follow.decoded(n, all))?;
+    let finished = rrvq::train::train(&job, data.as_ref(), &mut follow)?;
     drop(follow);
     match finished.interrupted {
         true => line(format!(
@@ -146,9 +149,9 @@ fn name_of(path: &Path) -> String {
 }
 
 /// Opens the data set, with a bar while it is decoded.
-pub fn open_data(config: &Config) -> Result<Box<dyn data::Dataset>> {
+pub fn open_data(config: &Config) -> Result<Box<dyn Dataset>> {
     let mut shown = None;
-    let data = data::open_followed(config, &mut |done, total| {
+    let data = rrvq_data::open_followed(config, &mut |done, total| {
         let bar = shown.get_or_insert_with(|| bar("decoding images", total));
         bar.set_position(done as u64);
     });
@@ -390,7 +393,7 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
 
 pub fn report(args: &args::Report) -> Result<()> {
     let runs: Result<Vec<Run>> = args.runs.iter().map(Run::open).collect();
-    rrvq::overview::write(&runs?, &args.out)?;
+    rrvq_study::overview::write(&runs?, &args.out)?;
     line(format!("written: {}", args.out.display()));
     Ok(())
 }

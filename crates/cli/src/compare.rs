@@ -3,8 +3,10 @@
 use crate::args::CodecEval;
 use crate::terminal::{bar, line, table};
 use rrvq::Result;
-use rrvq::codec::Packed;
-use rrvq::compare::{Comparison, Contest, LeftOut, Row, Verdict, figure, pages, quality, source};
+use rrvq_codec::Packed;
+use rrvq_study::compare::{
+    Comparison, Contest, LeftOut, Row, Verdict, figure, pages, quality, source,
+};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -5,9 +5,9 @@ use crate::commands::{as_typed, columns, save_sheet};
 use crate::terminal::{bytes_bar, grouped, line, table};
 use rrvq::Result;
 use rrvq::config::Config;
-use rrvq::data::fetch::{Outcome, fetch as bring};
-use rrvq::data::originals::{Verdict, files_of, verdicts};
-use rrvq::data::survey;
+use rrvq_data::fetch::{Outcome, fetch as bring};
+use rrvq_data::originals::{Verdict, files_of, verdicts};
+use rrvq_data::survey;
 use serde_json::json;
 use std::path::Path;
 

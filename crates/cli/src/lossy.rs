@@ -3,10 +3,10 @@
 use crate::args::{Compress, Decompress};
 use crate::codec::{count, model, save, size, write_file};
 use crate::terminal::{bar, complain, grouped, line};
-use rrvq::codec::Packed;
-use rrvq::codec::lossy::{self, Keep, Options, Reader, Writer};
-use rrvq::codec::{Identity, Image, Workers};
 use rrvq::{Error, Result};
+use rrvq_codec::Packed;
+use rrvq_codec::lossy::{self, Keep, Options, Reader, Writer};
+use rrvq_codec::{Identity, Image, Workers};
 use serde_json::json;
 use std::fs::File;
 use std::io::Read;

@@ -62,7 +62,10 @@ pub fn prior(args: &args::Prior) -> Result<()> {
         device,
     };
     let mut follow = Follow::new("prior");
-    let finished = prior::train(&job, &mut follow)?;
+    job.config.validate()?;
+    prior::check_kind(&run, &job.config)?;
+    let data = rrvq_data::open_followed(&job.config, &mut |n, all| follow.decoded(n, all))?;
+    let finished = prior::train(&job, data.as_ref(), &mut follow)?;
     drop(follow);
     line(match finished.interrupted {
         true => format!(

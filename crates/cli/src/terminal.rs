@@ -71,14 +71,17 @@ impl Follow {
     }
 }
 
-impl Watch for Follow {
-    fn decoded(&mut self, images: usize, total: usize) {
+impl Follow {
+    /// While a data set is decoded: images done, and images in all.
+    pub fn decoded(&mut self, images: usize, total: usize) {
         if self.bar.is_hidden() {
             self.bar = bar("decoding images", total);
         }
         self.bar.set_position(images as u64);
     }
+}
 
+impl Watch for Follow {
     fn started(&mut self, start: &Started) {
         let label = &self.label;
         let from = if start.from > 0 {

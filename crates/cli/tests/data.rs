@@ -145,7 +145,7 @@ fn crops_are_settings_and_mistakes_in_them_are_refused() {
 fn parquet_files_are_recognised_and_trained_on() {
     let scratch = Scratch::new();
     std::fs::create_dir_all(scratch.path("hub/data")).unwrap();
-    let sample = include_bytes!("../../rrvq/src/data/parquet/samples/hub.parquet");
+    let sample = include_bytes!("../../data/src/parquet/samples/hub.parquet");
     for split in ["train", "test"] {
         scratch.write(&format!("hub/data/{split}-00000-of-00001.parquet"), sample);
     }

@@ -3,7 +3,7 @@
 //! Images lie on the device and steps follow each other as in training, so that what is measured is what a run gets.
 
 use crate::config::{Codes, Config, Grow, ModelConfig};
-use crate::data::{Dataset, Split, bank};
+use crate::dataset::{Dataset, Split, bank};
 use crate::error::Result;
 use crate::evaluate::EVALUATION_SEED;
 use crate::model::hierarchy::nats_per_dim;

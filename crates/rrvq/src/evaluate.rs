@@ -4,7 +4,7 @@
 //! comes back is a number for each image and layer and a count for each code.
 
 use crate::config::LatentKind;
-use crate::data::{Dataset, Split, bank};
+use crate::dataset::{Dataset, Split, bank};
 use crate::error::{Error, Result};
 use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Inference, Model, Scorer, Scores};
@@ -261,21 +261,21 @@ fn image_count(data: &dyn Dataset, extent: Extent) -> Result<usize> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::data::open_for;
+    use crate::dataset::Swatches;
 
     #[test]
     fn images_on_the_device_are_scored_as_images_handed_over() {
         let config = Config::preset("tiny-swatches").unwrap();
-        let (device, data) = (Device::Cpu, open_for(&config).unwrap());
+        let (device, data) = (Device::Cpu, Swatches::for_config(&config));
         let model = Model::new(&config.model);
         let mut store = Store::with("theta", model.layout.initial(1));
-        let mut evaluator = Evaluator::new(&device, &model, data.as_ref(), 24).unwrap();
+        let mut evaluator = Evaluator::new(&device, &model, &data, 24).unwrap();
         let extent = Extent {
             split: Split::Test,
             images: 60,
         };
         let handed = evaluator.evaluate(&mut store, extent).unwrap();
-        let bank = bank::put(&device, data.as_ref(), Split::Test, 64).unwrap();
+        let bank = bank::put(&device, &data, Split::Test, 64).unwrap();
         evaluator.banks = vec![(Split::Test, 64, bank)];
         let mut told = Vec::new();
         let mut there = evaluator

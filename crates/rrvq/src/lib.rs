@@ -1,21 +1,17 @@
 //! Relaxed-responsibility hierarchical discrete VAEs: the model, its training, its pictures.
 
 pub mod bench;
-pub mod codec;
-pub mod compare;
 pub mod config;
-pub mod data;
-pub mod demo;
+pub mod dataset;
 pub mod error;
 pub mod evaluate;
+pub mod files;
 pub mod latent;
 pub mod likelihood;
 pub mod model;
-pub mod overview;
 pub mod picture;
 pub mod prior;
 pub mod programs;
-pub mod report;
 pub mod run;
 pub mod sample;
 pub mod train;

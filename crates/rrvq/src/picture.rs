@@ -3,7 +3,7 @@
 //! Grids of samples to PNG, users' images in, and data URIs for pages that must work without any other file.
 
 use crate::error::{Error, Result};
-use crate::run::write_atomic;
+use crate::files::write_atomic;
 use image::imageops::FilterType;
 use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageReader};
 use std::fmt;
@@ -313,7 +313,6 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::tests::Scratch;
 
     fn plain(shape: [usize; 3], value: u8) -> Picture {
         Picture::new(shape, vec![value; shape.iter().product()]).unwrap()
@@ -360,15 +359,15 @@ mod tests {
 
     #[test]
     fn pictures_survive_png() {
-        let scratch = Scratch::new();
+        let scratch = tempfile::tempdir().unwrap();
         for channels in [1, 3] {
             let pixels = (0..4 * 4 * channels)
                 .map(|value| (value * 5) as u8)
                 .collect();
             let picture = Picture::new([4, 4, channels], pixels).unwrap();
-            picture.save(scratch.path("picture.png")).unwrap();
+            picture.save(scratch.path().join("picture.png")).unwrap();
             assert_eq!(
-                Picture::load(scratch.path("picture.png"), 4, channels).unwrap(),
+                Picture::load(scratch.path().join("picture.png"), 4, channels).unwrap(),
                 picture
             );
         }
@@ -376,25 +375,25 @@ mod tests {
 
     #[test]
     fn loading_crops_the_middle_and_resizes() {
-        let scratch = Scratch::new();
+        let scratch = tempfile::tempdir().unwrap();
         let side = |value| plain([8, 4, 3], value);
         let wide = grid(&[side(0), side(90), side(90), side(255)], 4, 0, 1).unwrap();
-        wide.save(scratch.path("wide.png")).unwrap();
+        wide.save(scratch.path().join("wide.png")).unwrap();
         assert_eq!(
-            Picture::load(scratch.path("wide.png"), 2, 3).unwrap(),
+            Picture::load(scratch.path().join("wide.png"), 2, 3).unwrap(),
             plain([2, 2, 3], 90)
         );
         assert_eq!(
-            Picture::load(scratch.path("wide.png"), 16, 1).unwrap(),
+            Picture::load(scratch.path().join("wide.png"), 16, 1).unwrap(),
             plain([16, 16, 1], 90)
         );
     }
 
     #[test]
     fn what_is_not_an_image_is_named() {
-        let scratch = Scratch::new();
-        std::fs::write(scratch.path("notes.png"), "not an image").unwrap();
-        let said = Picture::load(scratch.path("notes.png"), 2, 3)
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::write(scratch.path().join("notes.png"), "not an image").unwrap();
+        let said = Picture::load(scratch.path().join("notes.png"), 2, 3)
             .unwrap_err()
             .to_string();
         assert!(
@@ -402,7 +401,7 @@ mod tests {
             "{said}"
         );
         assert!(
-            Picture::load(scratch.path("none.png"), 2, 3)
+            Picture::load(scratch.path().join("none.png"), 2, 3)
                 .unwrap_err()
                 .to_string()
                 .contains("no such file")

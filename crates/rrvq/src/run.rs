@@ -1,11 +1,8 @@
-//! A run folder: where the files of one training run are, and how they are written.
-//!
-//! Files that are replaced as a run goes on are written under a temporary name beside their place, synced, then
-//! renamed: a run that is killed, or a disk that fills up, leaves the old file or the new one, never half of one.
+//! A run folder: where the files of one training run are. They are written whole ([`crate::files`]).
 
 use crate::error::{Error, Result};
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The paths of a run's files.
@@ -159,143 +156,14 @@ fn entries(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Writes the file at `path` whole or not at all.
-pub fn write_atomic(
-    path: impl AsRef<Path>,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<()> {
-    let path = path.as_ref();
-    let Some(name) = path.file_name() else {
-        return Err(Error::new(format!(
-            "cannot write {}: it is not the name of a file",
-            path.display()
-        )));
-    };
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}.rrvq-tmp", std::process::id()));
-    let temporary = path.with_file_name(hidden);
-    let written = write_and_sync(&temporary, write).and_then(|()| fs::rename(&temporary, path));
-    if let Err(error) = written {
-        // The first error is the one to tell; a leftover temporary is harmless.
-        let _ = fs::remove_file(&temporary);
-        return Err(Error::io("write", path, error));
-    }
-    sync_folder(path);
-    Ok(())
-}
-
-fn write_and_sync(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut writer = BufWriter::new(File::create(path)?);
-    write(&mut writer)?;
-    writer.into_inner()?.sync_all()
-}
-
-/// Makes the rename itself lasting; not every system can, and the file is whole either way.
-fn sync_folder(path: &Path) {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    if let Ok(folder) = File::open(folder) {
-        let _ = folder.sync_all();
-    }
-}
-
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    /// A fresh folder that goes away with the value.
-    pub(crate) struct Scratch(PathBuf);
-
-    impl Scratch {
-        pub(crate) fn new() -> Scratch {
-            static COUNT: AtomicUsize = AtomicUsize::new(0);
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let dir =
-                std::env::temp_dir().join(format!("rrvq-test-{}-{number}", std::process::id()));
-            fs::create_dir_all(&dir).unwrap();
-            Scratch(dir)
-        }
-
-        pub(crate) fn path(&self, name: &str) -> PathBuf {
-            self.0.join(name)
-        }
-
-        pub(crate) fn names(&self) -> Vec<String> {
-            let mut names: Vec<String> = fs::read_dir(&self.0)
-                .unwrap()
-                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-                .collect();
-            names.sort();
-            names
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    #[test]
-    fn a_whole_file_replaces_the_old_one() {
-        let scratch = Scratch::new();
-        let path = scratch.path("model");
-        write_atomic(&path, |out| out.write_all(b"old")).unwrap();
-        write_atomic(&path, |out| out.write_all(b"new")).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-        assert_eq!(scratch.names(), ["model"]);
-    }
-
-    #[test]
-    fn a_failed_write_keeps_the_old_file_and_leaves_no_litter() {
-        let scratch = Scratch::new();
-        let path = scratch.path("model");
-        write_atomic(&path, |out| out.write_all(b"old")).unwrap();
-        let failed = write_atomic(&path, |out| {
-            out.write_all(b"half")?;
-            Err(io::Error::from(io::ErrorKind::StorageFull))
-        });
-        let said = failed.unwrap_err().to_string();
-        assert!(
-            said.contains("cannot write") && said.contains("model: the disk is full"),
-            "{said}"
-        );
-        assert_eq!(fs::read(&path).unwrap(), b"old");
-        assert_eq!(scratch.names(), ["model"]);
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_full_device_is_reported_when_the_buffer_is_flushed() {
-        let full = write_and_sync(Path::new("/dev/full"), |out| {
-            out.write_all(b"few bytes, so the buffer holds them")
-        });
-        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
-    }
-
-    #[test]
-    fn a_missing_folder_is_named() {
-        let scratch = Scratch::new();
-        let said = write_atomic(scratch.path("no/file"), |_| Ok(()))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            said.contains("no/file: there is no such file or folder"),
-            "{said}"
-        );
-    }
 
     #[test]
     fn a_folder_with_a_run_is_not_taken_silently() {
-        let scratch = Scratch::new();
-        let dir = scratch.path("run");
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("run");
         assert!(
             Run::open(&dir)
                 .unwrap_err()
@@ -330,9 +198,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_file_in_the_way_is_named() {
-        let scratch = Scratch::new();
-        fs::write(scratch.path("run"), "x").unwrap();
-        let said = Run::create(scratch.path("run"), Existing::Refuse)
+        let scratch = tempfile::tempdir().unwrap();
+        fs::write(scratch.path().join("run"), "x").unwrap();
+        let said = Run::create(scratch.path().join("run"), Existing::Refuse)
             .unwrap_err()
             .to_string();
         assert!(said.contains("is a file"), "{said}");

@@ -1,7 +1,7 @@
 //! Codes that follow averages find the clusters, come back to life, and go on bit for bit; and where codes start.
 
 use rrvq::config::{CodeStart, CodebookRule, Config};
-use rrvq::data::open_for;
+use rrvq::dataset::Swatches;
 use rrvq::evaluate::{Evaluator, Extent};
 use rrvq::latent::nearest::{Averages, First, FirstBatch, Nearest};
 use rrvq::latent::responsibility::Codebook;
@@ -182,9 +182,9 @@ fn input(step: u64) -> StepInput {
 #[test]
 fn the_optimiser_leaves_the_codes_to_their_averages() {
     let (config, device) = (tiny(), Device::Cpu);
-    let data = open_for(&config).unwrap();
+    let data = Swatches::for_config(&config);
     let model = Model::new(&config.model);
-    let mut batches = Batches::new(data.as_ref(), 3, config.train.batch, true);
+    let mut batches = Batches::new(&data, 3, config.train.batch, true);
     let mut store = model.initial(&device, 3, batches.at(0)).unwrap();
     let mut step = Step::new(&device, &model, &config.train).unwrap();
     let entry = model.layout.get("layer.1.codes.mean").unwrap();
@@ -219,9 +219,9 @@ fn the_optimiser_leaves_the_codes_to_their_averages() {
 #[test]
 fn averages_are_saved_and_a_resumed_run_makes_the_same_steps() {
     let (config, device) = (tiny(), Device::Cpu);
-    let data = open_for(&config).unwrap();
+    let data = Swatches::for_config(&config);
     let model = Model::new(&config.model);
-    let mut batches = Batches::new(data.as_ref(), 3, config.train.batch, true);
+    let mut batches = Batches::new(&data, 3, config.train.batch, true);
     let mut store = model.initial(&device, 3, batches.at(0)).unwrap();
     let mut step = Step::new(&device, &model, &config.train).unwrap();
     for i in 0..5 {
@@ -241,9 +241,9 @@ fn averages_are_saved_and_a_resumed_run_makes_the_same_steps() {
         assert!(!store.get(name).is_empty());
         assert_eq!(store.get(name), loaded.get(name), "{name}");
     }
-    let mut evaluator = Evaluator::new(&device, &model, data.as_ref(), 16).unwrap();
+    let mut evaluator = Evaluator::new(&device, &model, &data, 16).unwrap();
     let extent = Extent {
-        split: rrvq::data::Split::Test,
+        split: rrvq::dataset::Split::Test,
         images: 32,
     };
     let record = evaluator.evaluate(&mut loaded, extent).unwrap();

@@ -5,7 +5,7 @@
 //! the library's way through logarithms.
 
 use rrvq::config::Config;
-use rrvq::data::open_for;
+use rrvq::dataset::Swatches;
 use rrvq::likelihood::Pixels;
 use rrvq::model::Pen;
 use rrvq::programs::{Inference, Model, Step, StepInput};
@@ -375,8 +375,8 @@ fn tiny(changes: &[&str]) -> Config {
 #[test]
 fn components_start_apart_and_pictures_near_grey() {
     let config = tiny(&[]);
-    let data = open_for(&config).unwrap();
-    let images = Batches::new(data.as_ref(), 0, 16, false).at(0).to_vec();
+    let data = Swatches::for_config(&config);
+    let images = Batches::new(&data, 0, 16, false).at(0).to_vec();
     let model = Model::new(&config.model);
     let mut store = model.initial(&Device::Cpu, 3, &images).unwrap();
     let entry = model.layout.get("likelihood.centres").unwrap();
@@ -400,9 +400,9 @@ fn training_on_swatches_lowers_the_loss() {
         &["train.steps=120", "model.mixtures=1"],
     ] {
         let config = tiny(changes);
-        let data = open_for(&config).unwrap();
+        let data = Swatches::for_config(&config);
         let train = &config.train;
-        let mut batches = Batches::new(data.as_ref(), 1, train.batch, false);
+        let mut batches = Batches::new(&data, 1, train.batch, false);
         let model = Model::new(&config.model);
         let mut store = model.initial(&Device::Cpu, 1, batches.at(0)).unwrap();
         let mut step = Step::new(&Device::Cpu, &model, train).unwrap();

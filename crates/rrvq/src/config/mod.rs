@@ -156,7 +156,7 @@ impl Config {
     }
 
     /// The configuration a text gives: its own keys, over those of the preset it names as its `base`, over the defaults.
-    pub(crate) fn read(text: &str, source: &str) -> Result<Config> {
+    pub fn read(text: &str, source: &str) -> Result<Config> {
         let mut table = parse(text, source)?;
         let mut config = match table.remove("base") {
             None => Config::default(),

@@ -4,7 +4,6 @@ use super::{
     Codes, Config, Crop, CropWord, DataConfig, Estimator, LatentKind, ModelConfig, PriorConfig,
     Schedule, TrainConfig,
 };
-use crate::data;
 use crate::error::{Error, Result};
 
 impl Config {
@@ -14,7 +13,6 @@ impl Config {
         check_model(model)?;
         check_prior(&self.prior)?;
 
-        data::check_name(&data.name)?;
         within("data.train_images", data.train_images, 1, 100_000_000)?;
         within("data.test_images", data.test_images, 1, 100_000_000)?;
         check_crop(data)?;
@@ -387,14 +385,5 @@ mod tests {
         assert!(said(&[vimco, "train.particles=1"]).contains("train.particles"));
         assert!(said(&[vimco, "model.latent=gaussian"]).contains("model.latent is \"gaussian\""));
         assert!(said(&[vimco, "train.kl_warmup=3"]).contains("train.kl_warmup"));
-    }
-
-    #[test]
-    fn an_unknown_data_set_is_refused_with_the_known_ones() {
-        let said = said(&["data.name=cats"]);
-        assert!(
-            said.contains("\"cats\"") && said.contains("swatches, cifar10, svhn"),
-            "{said}"
-        );
     }
 }

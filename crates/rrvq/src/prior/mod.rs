@@ -15,7 +15,7 @@ pub use programs::PriorModel;
 pub use train::{PriorJob, train};
 
 use crate::config::{Config, LatentKind};
-use crate::data::Dataset;
+use crate::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::evaluate::{Extent, each_batch};
 use crate::model::hierarchy::nats_per_dim;

@@ -7,13 +7,14 @@
 use super::programs::{PriorModel, PriorSampler, PriorScorer, PriorStep};
 use super::{CODES_OF, check_kind, fingerprint};
 use crate::config::{Config, TrainConfig};
-use crate::data::{self, Dataset, Split};
+use crate::dataset::{Dataset, Split, check_shape};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent, each_batch};
+use crate::files::write_atomic;
 use crate::model::hierarchy::nats_per_dim;
 use crate::picture::{comfortable_scale, grid};
 use crate::programs::{Coder, Decoder, Model, StepOutcome};
-use crate::run::{Existing, Run, write_atomic};
+use crate::run::{Existing, Run};
 use crate::sample::pictures_of;
 use crate::train::batches::Batches;
 use crate::train::checkpoint::{Kept, Progress, load_state, load_weights, save};
@@ -40,15 +41,15 @@ pub struct PriorJob {
 const SAMPLES: usize = 64;
 
 /// Trains as the job says; ends early, saved, when the watcher says so.
-pub fn train(job: &PriorJob, watch: &mut dyn Watch) -> Result<Finished> {
+pub fn train(job: &PriorJob, data: &dyn Dataset, watch: &mut dyn Watch) -> Result<Finished> {
     job.config.validate()?;
+    check_shape(data, &job.config.model)?;
     let run = Run::open(&job.run)?;
     check_kind(&run, &job.config)?;
-    let data = data::open_for(&job.config)?;
     let model = Model::new(&job.config.model);
     let weights = load_weights(&run, &model.layout)?;
     let folder = Run::create(run.prior().dir(), job.existing)?;
-    let mut trainer = Trainer::new(job, data.as_ref(), (model, weights.store), folder)?;
+    let mut trainer = Trainer::new(job, data, (model, weights.store), folder)?;
     watch.started(&trainer.started());
     trainer.go_on(watch)
 }

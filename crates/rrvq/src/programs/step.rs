@@ -226,12 +226,12 @@ impl Step {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::data::{Split, open_for};
+    use crate::dataset::{Dataset, Split, Swatches};
 
     #[test]
     fn a_burst_from_the_device_makes_the_same_steps_as_one_by_one() {
         let config = Config::preset("tiny-swatches").unwrap();
-        let (device, data) = (Device::Cpu, open_for(&config).unwrap());
+        let (device, data) = (Device::Cpu, Swatches::for_config(&config));
         let model = Model::new(&config.model);
         let inputs: Vec<StepInput> = (0..5)
             .map(|step| StepInput {
@@ -243,7 +243,7 @@ mod tests {
             })
             .collect();
         let made = |banked: bool| {
-            let mut batches = Batches::new(data.as_ref(), 3, config.train.batch, true);
+            let mut batches = Batches::new(&data, 3, config.train.batch, true);
             if banked {
                 batches.put_on(&device).unwrap();
             }

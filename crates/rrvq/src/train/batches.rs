@@ -3,7 +3,7 @@
 //! Epochs are permutations of the training images, one after another; a step takes the next `batch` places of
 //! that endless row.
 
-use crate::data::{Dataset, Split, bank};
+use crate::dataset::{Dataset, Split, bank};
 use crate::error::Result;
 use rrvq_tensor::Device;
 use rrvq_tensor::device::{Bank, MIRRORED, mirror};

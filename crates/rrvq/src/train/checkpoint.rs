@@ -3,9 +3,10 @@
 use super::schedule::Plateau;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 use crate::latent::nearest::Memory;
 use crate::programs::Model;
-use crate::run::{Run, write_atomic};
+use crate::run::Run;
 use rrvq_tensor::optim::STATES;
 use rrvq_tensor::params::{Tensors, from_safetensors, to_safetensors};
 use rrvq_tensor::{Layout, Store};

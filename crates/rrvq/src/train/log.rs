@@ -4,7 +4,7 @@
 //! leave a torn last line and lines past its last save; resuming drops both, so that no step is logged twice.
 
 use crate::error::{Error, Result};
-use crate::run::write_atomic;
+use crate::files::write_atomic;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -239,7 +239,6 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Record>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::tests::Scratch;
 
     fn train(step: usize) -> Record {
         Record::Train(TrainRecord {
@@ -263,13 +262,13 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written() {
-        let scratch = Scratch::new();
-        let mut log = Log::create(scratch.path("log.jsonl")).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let mut log = Log::create(scratch.path().join("log.jsonl")).unwrap();
         let records = [train(10), eval(10), train(20)];
         records.iter().for_each(|record| log.write(record).unwrap());
-        assert_eq!(read(scratch.path("log.jsonl")).unwrap(), records);
-        assert_eq!(read(scratch.path("none.jsonl")).unwrap(), []);
-        let text = std::fs::read_to_string(scratch.path("log.jsonl")).unwrap();
+        assert_eq!(read(scratch.path().join("log.jsonl")).unwrap(), records);
+        assert_eq!(read(scratch.path().join("none.jsonl")).unwrap(), []);
+        let text = std::fs::read_to_string(scratch.path().join("log.jsonl")).unwrap();
         assert!(
             text.starts_with("{\"kind\":\"train\",\"step\":10,"),
             "{text}"
@@ -278,8 +277,8 @@ mod tests {
 
     #[test]
     fn a_diverged_run_can_still_be_read() {
-        let scratch = Scratch::new();
-        let mut log = Log::create(scratch.path("log.jsonl")).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let mut log = Log::create(scratch.path().join("log.jsonl")).unwrap();
         let kl = vec![f64::INFINITY, 1.0];
         log.write(&Record::Train(TrainRecord {
             loss: f64::NAN,
@@ -287,7 +286,7 @@ mod tests {
             ..Default::default()
         }))
         .unwrap();
-        let records = read(scratch.path("log.jsonl")).unwrap();
+        let records = read(scratch.path().join("log.jsonl")).unwrap();
         let [Record::Train(record)] = records.as_slice() else {
             panic!("{records:?}")
         };
@@ -296,8 +295,8 @@ mod tests {
 
     #[test]
     fn resuming_drops_later_steps_and_a_torn_line() {
-        let scratch = Scratch::new();
-        let path = scratch.path("log.jsonl");
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("log.jsonl");
         let mut log = Log::create(&path).unwrap();
         [train(10), eval(10), train(20), eval(20)]
             .iter()
@@ -312,8 +311,8 @@ mod tests {
 
     #[test]
     fn a_broken_line_in_the_middle_is_named() {
-        let scratch = Scratch::new();
-        let path = scratch.path("log.jsonl");
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("log.jsonl");
         let mut log = Log::create(&path).unwrap();
         log.write(&train(1)).unwrap();
         log.file.write_all(b"oops\n").unwrap();

@@ -11,13 +11,14 @@ mod split;
 pub mod tensorboard;
 
 use crate::config::{Config, LatentKind, PriorKind, Sigma, TrainConfig};
-use crate::data::{self, Dataset, Split};
+use crate::dataset::{Dataset, Split, check_shape};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent};
+use crate::files::write_atomic;
 use crate::model::hierarchy::nats_per_dim;
 use crate::picture::{Picture, comfortable_scale, grid};
 use crate::programs::{Model, Sampler, Step, StepInput, StepOutcome};
-use crate::run::{Existing, Run, write_atomic};
+use crate::run::{Existing, Run};
 use crate::sample::samples_with;
 use batches::Batches;
 use checkpoint::{Progress, load_state, save};
@@ -43,8 +44,6 @@ pub struct Job {
 
 /// Who follows a run: a terminal, a test, a notebook.
 pub trait Watch {
-    /// While a data set is decoded: images done, and images in all.
-    fn decoded(&mut self, _images: usize, _total: usize) {}
     /// Before the first step.
     fn started(&mut self, _start: &Started) {}
     /// After every step.
@@ -85,11 +84,11 @@ pub struct Finished {
 }
 
 /// Trains as the job says; ends early, saved, when the watcher says so.
-pub fn train(job: &Job, watch: &mut dyn Watch) -> Result<Finished> {
+pub fn train(job: &Job, data: &dyn Dataset, watch: &mut dyn Watch) -> Result<Finished> {
     job.config.validate()?;
-    let data = data::open_followed(&job.config, &mut |done, total| watch.decoded(done, total))?;
+    check_shape(data, &job.config.model)?;
     let run = Run::create(&job.out, job.existing)?;
-    let mut trainer = Trainer::new(job, data.as_ref(), run)?;
+    let mut trainer = Trainer::new(job, data, run)?;
     watch.started(&trainer.started());
     trainer.go_on(watch)
 }

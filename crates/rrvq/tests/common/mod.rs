@@ -9,7 +9,7 @@ pub mod golden;
 pub mod report;
 
 use rrvq::config::Config;
-use rrvq::data::{Dataset, Split};
+use rrvq::dataset::{Dataset, Split};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::device::cuda::driver::Gpu;
 use rrvq_tensor::rng::{Distribution, Noise, fill, philox4x32_10};

@@ -2,7 +2,7 @@
 
 use crate::common::report::Report;
 use crate::common::{Slopes, gpu, named, small_models};
-use rrvq::data::{Split, bank};
+use rrvq::dataset::{Split, bank};
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
 use rrvq::programs::{Inference, Model, Sampler, Scorer, Scores, Step, StepInput};
 use rrvq::train::batches::Batches;
@@ -127,7 +127,8 @@ fn check_scores(
 ) {
     let len = model.image_len();
     let mut images = vec![0; DATA.images * len];
-    let read = |(i, out): (usize, &mut [u8])| rrvq::data::Dataset::read(&DATA, Split::Test, i, out);
+    let read =
+        |(i, out): (usize, &mut [u8])| rrvq::dataset::Dataset::read(&DATA, Split::Test, i, out);
     images.chunks_exact_mut(len).enumerate().for_each(read);
     let batches = [
         (0, BATCH, counter(9, 0)),

@@ -2,7 +2,7 @@
 
 use crate::common::{gpu, named};
 use rrvq::config::Config;
-use rrvq::data::{Split, open_for};
+use rrvq::dataset::{Split, Swatches};
 use rrvq::evaluate::{Evaluator, Extent};
 use rrvq::programs::StepOutcome;
 use rrvq::run::{Existing, Run};
@@ -84,7 +84,7 @@ fn go(device: &Device, out: &Path, existing: Existing, stop: usize) -> (Notes, F
         from: 0,
         losses: Vec::new(),
     };
-    let finished = train(&job, &mut notes).unwrap();
+    let finished = train(&job, &Swatches::for_config(&job.config), &mut notes).unwrap();
     (notes, finished)
 }
 
@@ -132,9 +132,9 @@ fn check(device: &Device, loss_limit: f64, bits_limit: f64) {
 fn evaluated_on_the_cpu(run: &Run) -> f64 {
     let (config, model, mut store, step) = load_model(run).unwrap();
     assert_eq!(step, STEPS as u64);
-    let data = open_for(&config).unwrap();
+    let data = Swatches::for_config(&config);
     let batch = config.train.batch;
-    let mut evaluator = Evaluator::new(&Device::Cpu, &model, data.as_ref(), batch).unwrap();
+    let mut evaluator = Evaluator::new(&Device::Cpu, &model, &data, batch).unwrap();
     let extent = Extent {
         split: Split::Test,
         images: config.train.eval_images,

@@ -2,7 +2,7 @@
 
 use crate::common::{Slopes, gpu, named, small_models};
 use rrvq::config::Config;
-use rrvq::data::Dataset;
+use rrvq::dataset::Dataset;
 use rrvq::programs::{Model, Step, StepInput, StepOutcome};
 use rrvq::train::batches::Batches;
 use rrvq_tensor::device::MIRRORED;

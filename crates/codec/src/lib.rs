@@ -1,0 +1,52 @@
+//! The codec: images to files and back, without losing a bit, or in a hundredth of them.
+//!
+//! A model that gives pixels probabilities is a compressor: a byte of probability p takes −log₂ p bits. Latents would have
+//! to be stored as well; *bits back* gets most of their price back, and an image costs its negative ELBO.
+//!
+//! - [`stack`]: symbols on a stack of bits, each at the price of its probability.
+//! - `codes`, `pixels`: tables of integers from the networks' numbers, the same on every machine.
+//! - [`neighbours`]: what a pixel learns from those before it, which the networks do not say.
+//! - [`networks`]: the model as one small program for each layer.
+//! - [`chunk`]: tiles on one stack, by bits back, batch by batch.
+//! - [`plane`]: a predictive coder for transparency, and for images it is better at.
+//! - [`tiles`], [`image`]: images cut into squares; samples, colour profile and orientation.
+//! - [`container`], [`write`], [`read`]: the file. FORMAT.md beside them says all that a second decoder needs.
+//! - [`identity`]: which model a file belongs to.
+//! - [`lossy`]: the codes alone, a hundred times smaller; the picture is what the model makes of them.
+//! - [`packed`]: a model as one small file, and the one that is built in.
+//! - [`prune`]: a model without the codes that nobody uses.
+//! - [`workers`]: chunks side by side.
+
+pub mod bench;
+pub mod chunk;
+mod codes;
+pub mod container;
+pub mod identity;
+pub mod image;
+pub mod lossy;
+pub mod neighbours;
+pub mod networks;
+pub mod packed;
+mod pixels;
+pub mod plane;
+pub mod prune;
+pub mod read;
+pub mod stack;
+pub mod tiles;
+pub mod workers;
+pub mod write;
+
+pub use identity::Identity;
+pub use image::Image;
+pub use packed::Packed;
+pub use read::Reader;
+pub use workers::Workers;
+pub use write::{Coding, Summary, Writer};
+
+use rrvq::error::Result;
+use std::path::Path;
+
+/// The model of a run or of a packed file, ready to code with, and its identity.
+pub fn open_model(path: &Path) -> Result<(Workers, Identity)> {
+    Packed::open(path)?.workers()
+}

@@ -1,0 +1,120 @@
+//! Compression with loss: the codes of the hierarchy, and nothing else.
+//!
+//! Where the lossless mode stores the pixels and gets the codes for nothing, this one stores the codes, each at the price
+//! the prior gives it, and shows the mean of the likelihood. The upper layers say what is in the picture and cost little,
+//! the lower ones are its grain: layers left out at the bottom, or lost with the end of a file, are filled in by
+//! what the prior thinks likeliest.
+//!
+//! - [`layout`]: which code lies where; the most important first.
+//! - `walk`: codes on stacks and off again, layer by layer.
+//! - `search`, `refine`: better codes than the posterior's likeliest.
+//! - [`file`]: the container, in few bytes.
+//! - `choose`: which codes are written.
+//! - `show`: codes to pictures.
+//! - [`write`], [`read`]: images to files, and files, whole or cut off, to images.
+
+mod choose;
+pub mod file;
+pub mod layout;
+pub mod read;
+mod refine;
+mod search;
+mod show;
+mod walk;
+pub mod write;
+
+pub use read::{Outcome, Reader};
+pub use write::{Part, Summary, Writer};
+
+use super::identity::Identity;
+use super::image::Image;
+use super::workers::Workers;
+use rrvq::error::{Error, Result};
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Keep {
+    /// All but the lowest so many layers.
+    Drop(usize),
+    /// As many layers as fit a budget of so many bits a pixel; blocks and their checksums count, transparency does not.
+    Bits(f64),
+}
+
+/// What is wanted of a file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    pub keep: Keep,
+    /// Look for codes that are worth their bits, instead of the posterior's likeliest. Many times slower to write.
+    pub search: bool,
+    /// What a bit is worth in squared error, for the search; without it, what it is worth at the image's own quality.
+    pub bit_worth: Option<f64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            keep: Keep::Drop(0),
+            search: false,
+            bit_worth: None,
+        }
+    }
+}
+
+/// A file in memory.
+pub struct Encoded {
+    pub bytes: Vec<u8>,
+    /// Bytes of it that are neither codes nor transparency.
+    pub header: usize,
+    /// One for each image.
+    pub parts: Vec<Part>,
+}
+
+/// Images to the bytes of one file. Many small ones at once are much quicker than one by one.
+pub fn encode(
+    workers: &mut Workers,
+    identity: Identity,
+    images: &[Image],
+    options: &Options,
+) -> Result<Encoded> {
+    let (mut bytes, mut parts) = (Vec::new(), Vec::new());
+    let mut writer = Writer {
+        workers,
+        identity,
+        options: *options,
+        watch: &|_| {},
+    };
+    let given = images.iter().cloned().map(Ok);
+    writer.write(given, images.len(), &mut bytes, &mut |part| {
+        parts.push(part)
+    })?;
+    let content: usize = parts.iter().map(|part| part.codes + part.alpha).sum();
+    Ok(Encoded {
+        header: bytes.len() - content,
+        bytes,
+        parts,
+    })
+}
+
+/// The images of a whole file; a cut or damaged one is refused. [`Reader`] shows what is left of those.
+pub fn decode(workers: &mut Workers, identity: Identity, file: &[u8]) -> Result<Vec<Image>> {
+    let mut reader = Reader::new(file)?;
+    if !reader.header.fits(identity) {
+        return Err(Error::new("it was compressed with another model"));
+    }
+    let mut images = Vec::new();
+    while let Some(outcomes) = reader.segment(workers, &|_| {})? {
+        for outcome in outcomes {
+            match outcome.missing() {
+                None => images.push(outcome.image?),
+                Some(what) => return Err(Error::new(format!("{}: {what}", outcome.name))),
+            }
+        }
+    }
+    reader.end()?;
+    Ok(images)
+}
+
+/// Whether a file that begins so was written with loss.
+pub fn is_lossy(first_bytes: &[u8]) -> bool {
+    first_bytes.starts_with(&file::START)
+}

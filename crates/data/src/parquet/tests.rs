@@ -1,0 +1,139 @@
+//! Files that pyarrow wrote (`tools/parquet_samples.py`), whole and damaged.
+
+use super::super::cut::Cut;
+use super::*;
+use crate::Images;
+use rrvq::config::DataConfig;
+use rrvq::dataset::{Dataset, Split};
+
+const HUB: &[u8] = include_bytes!("samples/hub.parquet");
+const PLAIN: &[u8] = include_bytes!("samples/plain.parquet");
+const RAW: &[u8] = include_bytes!("samples/raw.parquet");
+const MISSING: &[u8] = include_bytes!("samples/missing.parquet");
+const ZSTD: &[u8] = include_bytes!("samples/zstd.parquet");
+const WORDS: &[u8] = include_bytes!("samples/words.parquet");
+
+fn open(dir: &Path) -> Result<Images> {
+    let cut = Cut::new(&DataConfig::default(), Part::Centre, 4, 3);
+    list(dir)?.open(&cut, &mut |_, _| {})
+}
+
+fn reds(data: &Images, split: Split) -> Vec<u8> {
+    let mut image = [0; 48];
+    let red = |i| {
+        data.read(split, i, &mut image);
+        assert_eq!(image[45..], [image[0], 100, 200], "image {i}");
+        image[0]
+    };
+    (0..data.len(split)).map(red).collect()
+}
+
+fn write(scratch: &tempfile::TempDir, files: &[(&str, &[u8])]) {
+    for (name, bytes) in files {
+        let path = scratch.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+#[test]
+fn files_of_every_form_give_their_images_in_order() {
+    let scratch = tempfile::tempdir().unwrap();
+    assert!(!is_there(&scratch.path().join("")));
+    write(
+        &scratch,
+        &[
+            ("data/train-00000-of-00002.parquet", HUB),
+            ("data/train-00001-of-00002.parquet", PLAIN),
+            ("data/validation-00000-of-00001.parquet", HUB),
+            ("default/test/0000.parquet", RAW),
+        ],
+    );
+    assert!(is_there(&scratch.path().join("")));
+    let data = open(&scratch.path().join("")).unwrap();
+    assert_eq!(
+        reds(&data, Split::Train),
+        [0, 20, 40, 20, 0, 60, 80, 0, 20, 40, 60, 80, 100, 120]
+    );
+    assert_eq!(
+        reds(&data, Split::Test),
+        [0, 20, 40, 60, 80, 100, 120],
+        "validation images are in neither split"
+    );
+}
+
+#[test]
+fn without_test_files_validation_or_a_tenth_is_for_testing() {
+    let scratch = tempfile::tempdir().unwrap();
+    write(&scratch, &[("train.parquet", HUB), ("val.parquet", RAW)]);
+    let data = open(&scratch.path().join("")).unwrap();
+    assert_eq!((data.len(Split::Train), data.len(Split::Test)), (7, 7));
+    for name in ["only/train.parquet", "unnamed/0000.parquet"] {
+        write(&scratch, &[(name, RAW)]);
+        let data = open(scratch.path().join(name).parent().unwrap()).unwrap();
+        let mut all = reds(&data, Split::Train);
+        assert!(all.len() > 3 && all.len() < 7, "{all:?}");
+        all.extend(reds(&data, Split::Test));
+        all.sort();
+        assert_eq!(all, [0, 20, 40, 60, 80, 100, 120]);
+    }
+}
+
+#[test]
+fn names_tell_the_split() {
+    for (below, split) in [
+        ("train-00000-of-00001.parquet", Some("train")),
+        ("data/test.parquet", Some("test")),
+        ("default/validation/0000.parquet", Some("valid")),
+        ("train/test-0.parquet", Some("test")),
+        ("values.parquet", None),
+        ("0000.parquet", None),
+    ] {
+        assert_eq!(split_of(below), split, "{below}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let refused = |name: &str, bytes: &[u8], words: &[&str]| {
+        let scratch = tempfile::tempdir().unwrap();
+        write(&scratch, &[(name, bytes)]);
+        let said = open(&scratch.path().join("")).unwrap_err().to_string();
+        for word in words.iter().chain(&[name]) {
+            assert!(said.contains(word), "{word:?} is not in {said:?}");
+        }
+    };
+    refused("a.parquet", ZSTD, &["zstd", "snappy"]);
+    refused("a.parquet", WORDS, &["columns (name)", "images"]);
+    refused("a.parquet", MISSING, &["row 1 of", "no image"]);
+    refused("a.parquet", b"PK\x03\x04", &["byte 0"]);
+    refused("a.parquet", b"", &["byte 0"]);
+    let cut = HUB.len() - 9;
+    refused("a.parquet", &HUB[..cut], &[&format!("byte {cut}")]);
+    let mut long = HUB.to_vec();
+    let at = long.len() - 8;
+    long[at..at + 4].fill(0xff);
+    refused("a.parquet", &long, &[&format!("byte {at}")]);
+}
+
+#[test]
+fn no_damage_is_a_panic_and_most_is_told_with_a_byte() {
+    for file in [HUB, PLAIN] {
+        let layout = file::layout(file).unwrap();
+        let mut told = 0;
+        for at in (4..file.len() - 8).step_by(3) {
+            let mut wrong = file.to_vec();
+            wrong[at] ^= 0x55;
+            let said = match file::layout(&wrong) {
+                Err(said) => Some(said),
+                Ok(found) => {
+                    (0..found.groups.len()).find_map(|g| file::images(&wrong, &found, g).err())
+                }
+            };
+            told += usize::from(said.is_some_and(|said| said.contains("byte")));
+            // The description is whole where only pages are damaged.
+            (0..layout.groups.len()).for_each(|g| drop(file::images(&wrong, &layout, g)));
+        }
+        assert!(told > 20, "{told}");
+    }
+}

@@ -1,0 +1,93 @@
+//! A look at a folder: which data set is in it, and what its images look like.
+//!
+//! Kinds are asked in turn whether their files are there, a plain folder of images last, since it would claim the
+//! images of others too. Where images are single files, only those that are shown are decoded.
+
+use super::cut::{Cut, check_unused};
+use super::{Dataset, KINDS, Kind, Source};
+use rrvq::config::DataConfig;
+use rrvq::dataset::Split;
+use rrvq::error::{Error, Result};
+use rrvq::picture::Picture;
+use std::path::Path;
+
+/// What was found.
+#[derive(Debug)]
+pub struct Survey {
+    /// The name of the data set in a configuration.
+    pub name: &'static str,
+    /// Images to train on.
+    pub train: usize,
+    /// Images to test with.
+    pub test: usize,
+    /// Height, width and channels of each; images in files of their own are brought to the size that was asked for.
+    pub shape: [usize; 3],
+    /// The first training images.
+    pub shown: Vec<Picture>,
+}
+
+/// Looks at `dir`. Images in files of their own are cut as `config` says and resized to side `size`; at most `shown` are
+/// kept to look at.
+pub fn survey(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Result<Survey> {
+    let kind = find_kind(dir)?;
+    match kind.source {
+        Source::Whole(open) => {
+            let config = DataConfig {
+                name: kind.name.into(),
+                dir: Some(dir.into()),
+                ..config.clone()
+            };
+            check_unused(&config)?;
+            let data = open(&config, size, 3)?;
+            let shape = data.shape();
+            Ok(Survey {
+                name: kind.name,
+                train: data.len(Split::Train),
+                test: data.len(Split::Test),
+                shape,
+                shown: first(data.as_ref(), shown)?,
+            })
+        }
+        Source::Listed(_, list) => {
+            let listing = list(dir)?;
+            let shape = [size, size, 3];
+            let cut = Cut::new(config, listing.part, size, 3);
+            let pixels = listing.first(shown, &cut)?;
+            Ok(Survey {
+                name: kind.name,
+                train: listing.count(Split::Train, &cut),
+                test: listing.count(Split::Test, &cut),
+                shape,
+                shown: Picture::batch(shape, &pixels)?,
+            })
+        }
+    }
+}
+
+/// The name of the data set in a folder.
+pub fn kind_in(dir: &Path) -> Result<&'static str> {
+    find_kind(dir).map(|kind| kind.name)
+}
+
+fn find_kind(dir: &Path) -> Result<&'static Kind> {
+    // A folder that cannot be opened is not one without data.
+    std::fs::metadata(dir).map_err(|error| Error::io("open", dir, error))?;
+    let found = KINDS.iter().find(|kind| (kind.is_there)(dir));
+    found.ok_or_else(|| {
+        Error::new(format!(
+            "{} holds no data set that is known; looked for CIFAR-10 (batches or tar.gz), SVHN (train_32x32.mat), CelebA \
+             (img_align_celeba or its zip), idx files (train-images-idx3-ubyte), parquet files and images (PNG, JPEG, WebP)",
+            dir.display()
+        ))
+    })
+}
+
+fn first(data: &dyn Dataset, count: usize) -> Result<Vec<Picture>> {
+    let shape = data.shape();
+    let one = |index| {
+        let mut pixels = vec![0; shape.iter().product()];
+        data.read(Split::Train, index, &mut pixels);
+        Picture::new(shape, pixels)
+    };
+    (0..count.min(data.len(Split::Train))).map(one).collect()
+}

@@ -1,0 +1,368 @@
+//! What the codec is worth beside others, on the same images.
+//!
+//! Without loss the one question is size, and whether everything came back. With loss it is a curve: how many bits a pixel
+//! for how close a picture. All codecs get the same samples and are measured by the same code; profiles and orientation
+//! are left aside, and so is transparency where there is loss.
+//!
+//! Other formats store a file for each image. Ours may store many in one file, which shares a header and gives bits back
+//! from image to image; both ways are told, and for the others a single sheet of all images beside the single files.
+//!
+//! - [`quality`]: PSNR and MS-SSIM.
+//! - [`header`]: bytes of a file that are not the image.
+//! - [`rivals`], [`programs`]: the other codecs, in this program and on the path.
+//! - [`ours`]: this codec.
+//! - [`source`]: the images.
+//! - [`pages`], [`figure`]: a chart of rate against quality, pictures side by side, a page with everything.
+//!
+//! Time is that of one core: where several work at once, their seconds are added.
+
+pub mod figure;
+pub mod header;
+pub mod ours;
+
+pub mod pages;
+pub mod programs;
+pub mod quality;
+pub mod rivals;
+pub mod source;
+
+pub use rivals::LeftOut;
+
+use header::header_bytes;
+use rayon::prelude::*;
+use rivals::Rival;
+use rrvq::error::{Error, Result};
+use rrvq_codec::{Identity, Image, Workers};
+use std::ops::AddAssign;
+use std::time::{Duration, Instant};
+
+/// A codec, or one setting of it, over all images.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    pub codec: String,
+    /// What it was set to, for instance "quality 50"; empty where there is nothing to set.
+    pub setting: String,
+    pub size: Size,
+    pub encode: Duration,
+    pub decode: Duration,
+    pub verdict: Verdict,
+}
+
+/// Bytes of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Size {
+    pub files: usize,
+    pub bytes: usize,
+    /// Of them, around the coded data; `None` where the format does not keep it apart.
+    pub header: Option<usize>,
+}
+
+impl AddAssign for Size {
+    fn add_assign(&mut self, other: Size) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.header = self.header.zip(other.header).map(|(a, b)| a + b);
+    }
+}
+
+/// What came back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// So many images as they were.
+    Equal(usize),
+    /// The squared error over all samples, and the mean of the images' MS-SSIM.
+    Close { squared_error: f64, ms_ssim: f64 },
+}
+
+impl Default for Verdict {
+    fn default() -> Self {
+        Verdict::Equal(0)
+    }
+}
+
+/// Everything that was measured.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    pub images: usize,
+    pub pixels: usize,
+    /// Samples of colours and transparency, one byte each; and of colours alone.
+    pub samples: usize,
+    pub colours: usize,
+    pub lossless: Vec<Row>,
+    pub lossy: Vec<Row>,
+    pub left_out: Vec<LeftOut>,
+    /// The fewest and the most scales of MS-SSIM, which the images' sizes decide.
+    pub scales: (usize, usize),
+    pub threads: usize,
+}
+
+impl Comparison {
+    pub fn bits_per_pixel(&self, row: &Row) -> f64 {
+        8.0 * row.size.bytes as f64 / self.pixels as f64
+    }
+
+    pub fn bits_per_sample(&self, row: &Row) -> f64 {
+        let samples = match row.verdict {
+            Verdict::Equal(_) => self.samples,
+            Verdict::Close { .. } => self.colours,
+        };
+        8.0 * row.size.bytes as f64 / samples as f64
+    }
+
+    /// Notes what could not be had.
+    pub fn leave_out(&mut self, name: &str, why: Error) {
+        self.left_out.push(LeftOut {
+            name: name.into(),
+            why: why.to_string(),
+        });
+    }
+
+    /// Without what is around the coded data.
+    pub fn bare_bits_per_pixel(&self, row: &Row) -> Option<f64> {
+        let header = row.size.header?;
+        Some(8.0 * (row.size.bytes - header) as f64 / self.pixels as f64)
+    }
+}
+
+/// A comparison to be made.
+pub struct Contest<'a> {
+    pub workers: &'a mut Workers,
+    pub identity: Identity,
+    /// Without profile and orientation, as [`source::images`] gives them.
+    pub images: &'a [Image],
+    /// Also choose codes for rate and distortion.
+    pub search: bool,
+    /// Told after each image of each codec and setting.
+    pub watch: &'a (dyn Fn(usize) + Sync),
+}
+
+impl Contest<'_> {
+    /// How often `watch` will be told of an image, about: what fails is told of less.
+    pub fn length(&self) -> usize {
+        let sheets = if sheet(self.images).is_some() { 1 } else { 0 };
+        let count = self.images.len();
+        let lossless = rivals::lossless().0.len() * (count + sheets);
+        let settings: usize = rivals::lossy().0.iter().map(|r| r.settings().len()).sum();
+        lossless + settings * count + ours::length(self.workers, count, self.search)
+    }
+
+    /// Compares. A rival that fails is left out and named; a failure of our own is an error.
+    pub fn run(&mut self) -> Result<Comparison> {
+        if self.images.is_empty() {
+            return Err(Error::new("there are no images to compare codecs on"));
+        }
+        let scales = || {
+            self.images
+                .iter()
+                .map(|i| quality::scales(i.width, i.height))
+        };
+        let mut out = Comparison {
+            images: self.images.len(),
+            pixels: self.images.iter().map(|i| i.width * i.height).sum(),
+            samples: self.images.iter().map(Image::bytes).sum(),
+            colours: self.images.iter().map(|i| i.colour.len()).sum(),
+            scales: (scales().min().unwrap_or(1), scales().max().unwrap_or(1)),
+            threads: rayon::current_num_threads(),
+            ..Comparison::default()
+        };
+        out.lossless = ours::lossless(self)?;
+        let (rivals, missing) = rivals::lossless();
+        out.left_out.extend(missing);
+        let sheet = sheet(self.images);
+        for rival in &rivals {
+            let alone = out_of_loss(rival.as_ref(), self.images, self.watch);
+            keep(alone, rival.name(), &mut out.lossless, &mut out.left_out);
+            if let Some(sheet) = &sheet {
+                let name = format!("{}, one sheet", rival.name());
+                let together = out_of_loss(rival.as_ref(), std::slice::from_ref(sheet), self.watch);
+                // The sheet is all the images: as many came back as it holds.
+                let together = together.map(|mut row| {
+                    if row.verdict == Verdict::Equal(1) {
+                        row.verdict = Verdict::Equal(self.images.len());
+                    }
+                    row.codec = name.clone();
+                    row
+                });
+                keep(together, &name, &mut out.lossless, &mut out.left_out);
+            }
+        }
+        let plain: Vec<Image> = self.images.iter().map(without_alpha).collect();
+        // A model of grey pictures cannot show colours, though it can store them by prediction.
+        match ours::lossy(self, &plain) {
+            Ok(rows) => out.lossy = rows,
+            Err(why) => out.leave_out("rrvq with loss", why),
+        }
+        let (rivals, missing) = rivals::lossy();
+        out.left_out.extend(missing);
+        for rival in &rivals {
+            for &setting in rival.settings() {
+                let row = with_loss(rival.as_ref(), setting, &plain, self.watch);
+                let broken = row.is_err();
+                keep(row, rival.name(), &mut out.lossy, &mut out.left_out);
+                // What fails once fails at every setting.
+                if broken {
+                    break;
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn keep(row: Result<Row>, name: &str, rows: &mut Vec<Row>, left_out: &mut Vec<LeftOut>) {
+    match row {
+        Ok(row) => rows.push(row),
+        Err(error) => left_out.push(LeftOut {
+            name: name.into(),
+            why: error.to_string(),
+        }),
+    }
+}
+
+fn without_alpha(image: &Image) -> Image {
+    Image {
+        alpha: None,
+        ..image.clone()
+    }
+}
+
+/// All images on one sheet, where they have one shape: about as many columns as rows, black where none is left.
+pub fn sheet(images: &[Image]) -> Option<Image> {
+    let first = images.first()?;
+    let shape = |i: &Image| (i.width, i.height, i.channels(), i.alpha.is_some());
+    if images.len() < 2 || first.alpha.is_some() || images.iter().any(|i| shape(i) != shape(first))
+    {
+        return None;
+    }
+    let columns = (images.len() as f64).sqrt().ceil() as usize;
+    let rows = images.len().div_ceil(columns);
+    let (line, width) = (first.width * first.channels(), columns * first.width);
+    let mut colour = vec![0; columns * line * rows * first.height];
+    for (number, image) in images.iter().enumerate() {
+        let (left, above) = (number % columns * line, number / columns * first.height);
+        for (y, row) in image.colour.chunks_exact(line).enumerate() {
+            let start = (above + y) * columns * line + left;
+            colour[start..start + line].copy_from_slice(row);
+        }
+    }
+    Some(Image {
+        name: "sheet".into(),
+        width,
+        height: rows * first.height,
+        colour,
+        ..first.clone()
+    })
+}
+
+/// A rival without loss.
+fn out_of_loss(rival: &dyn Rival, images: &[Image], watch: &(dyn Fn(usize) + Sync)) -> Result<Row> {
+    let setting = rival.settings().first().copied().unwrap_or(0.0);
+    let one = |image: &Image| {
+        let mut tried = Tried::of(rival, image, setting)?;
+        tried.equal = rivals::is_same(&tried.picture, image) as usize;
+        tried.picture = Default::default();
+        watch(1);
+        Ok(tried)
+    };
+    let (row, sum) = tried_all(rival, images, &one)?;
+    Ok(Row {
+        verdict: Verdict::Equal(sum.equal),
+        ..row
+    })
+}
+
+/// A rival with loss.
+fn with_loss(
+    rival: &dyn Rival,
+    setting: f64,
+    images: &[Image],
+    watch: &(dyn Fn(usize) + Sync),
+) -> Result<Row> {
+    let one = |image: &Image| {
+        let mut tried = Tried::of(rival, image, setting)?;
+        let shown = rivals::colours(std::mem::take(&mut tried.picture), image)?;
+        (tried.squared_error, tried.ms_ssim) = judge(image, &shown);
+        watch(1);
+        Ok(tried)
+    };
+    let (row, sum) = tried_all(rival, images, &one)?;
+    let samples: usize = images.iter().map(|i| i.colour.len()).sum();
+    Ok(Row {
+        setting: format!("{} {setting}", rival.knob()),
+        verdict: Verdict::Close {
+            squared_error: sum.squared_error / samples as f64,
+            ms_ssim: sum.ms_ssim / images.len() as f64,
+        },
+        ..row
+    })
+}
+
+/// The sum of squared errors of a picture, and its MS-SSIM.
+fn judge(image: &Image, shown: &[u8]) -> (f64, f64) {
+    let error = quality::squared_error(&image.colour, shown) * shown.len() as f64;
+    let alike = quality::ms_ssim(&image.colour, shown, image.width, image.height);
+    (error, alike)
+}
+
+fn tried_all(
+    rival: &dyn Rival,
+    images: &[Image],
+    one: &(dyn Fn(&Image) -> Result<Tried> + Sync),
+) -> Result<(Row, Tried)> {
+    let tried: Vec<Tried> = images.par_iter().map(one).collect::<Result<_>>()?;
+    let mut sum = Tried::default();
+    sum.size.header = Some(0);
+    tried.into_iter().for_each(|tried| sum += tried);
+    let row = Row {
+        codec: rival.name().into(),
+        size: sum.size,
+        encode: sum.encode,
+        decode: sum.decode,
+        ..Row::default()
+    };
+    Ok((row, sum))
+}
+
+/// One image through a rival, or the sum of many.
+#[derive(Default)]
+struct Tried {
+    size: Size,
+    encode: Duration,
+    decode: Duration,
+    equal: usize,
+    squared_error: f64,
+    ms_ssim: f64,
+    picture: image::DynamicImage,
+}
+
+impl Tried {
+    fn of(rival: &dyn Rival, image: &Image, setting: f64) -> Result<Tried> {
+        let start = Instant::now();
+        let file = rival.encode(image, setting)?;
+        let encode = start.elapsed();
+        let start = Instant::now();
+        let picture = rival.decode(&file)?;
+        Ok(Tried {
+            size: Size {
+                files: 1,
+                bytes: file.len(),
+                header: header_bytes(&file),
+            },
+            encode,
+            decode: start.elapsed(),
+            picture,
+            ..Tried::default()
+        })
+    }
+}
+
+impl AddAssign for Tried {
+    fn add_assign(&mut self, other: Tried) {
+        self.size += other.size;
+        self.encode += other.encode;
+        self.decode += other.decode;
+        self.equal += other.equal;
+        self.squared_error += other.squared_error;
+        self.ms_ssim += other.ms_ssim;
+    }
+}

@@ -1,0 +1,249 @@
+//! This codec, measured like the others.
+
+use super::figure::Ours;
+use super::{Contest, Row, Size, Verdict, judge};
+use rayon::prelude::*;
+use rrvq::error::Result;
+use rrvq_codec::lossy::{self, Keep, Options};
+use rrvq_codec::{Coding, Image, Reader, Workers, Writer};
+use std::time::{Duration, Instant};
+
+/// Enough for batches of every size.
+const WARMING_TILES: usize = 48;
+
+/// The start of a sum of sizes.
+const NOTHING: Size = Size {
+    files: 0,
+    bytes: 0,
+    header: Some(0),
+};
+
+/// How often the images will be told of.
+pub fn length(workers: &Workers, images: usize, search: bool) -> usize {
+    (2 + ways(search).count() * layers(workers)) * images
+}
+
+/// Without loss: all images in one file, and a file for each.
+pub fn lossless(contest: &mut Contest) -> Result<Vec<Row>> {
+    let images = contest.images;
+    for few in warming(contest.workers, images) {
+        through(contest, few)?;
+    }
+    let mut together = through(contest, images)?;
+    together.codec = "rrvq, one file".into();
+    (contest.watch)(images.len());
+    let mut alone = Row {
+        size: NOTHING,
+        ..Row::default()
+    };
+    for image in images {
+        let row = through(contest, std::slice::from_ref(image))?;
+        alone.size += row.size;
+        alone.encode += row.encode;
+        alone.decode += row.decode;
+        if let (Verdict::Equal(sum), Verdict::Equal(one)) = (&mut alone.verdict, row.verdict) {
+            *sum += one;
+        }
+        (contest.watch)(1);
+    }
+    alone.codec = "rrvq, a file an image".into();
+    Ok(vec![together, alone])
+}
+
+/// A few images, and one: programs for batches of every size are compiled on them before anything is timed. Of large images
+/// none, since compiling is nothing beside them.
+fn warming<'a>(workers: &Workers, images: &'a [Image]) -> Vec<&'a [Image]> {
+    let room = WARMING_TILES * workers.model().config.size.pow(2);
+    let mut pixels = 0;
+    let fits = |image: &&Image| {
+        pixels += image.width * image.height;
+        pixels <= room
+    };
+    let few = images.iter().take_while(fits).count();
+    match few {
+        0 => Vec::new(),
+        few => vec![&images[..1], &images[..few]],
+    }
+}
+
+/// The time all cores took.
+fn of_all_cores(start: Instant) -> Duration {
+    start.elapsed() * rayon::current_num_threads() as u32
+}
+
+/// Images through one file and back.
+fn through(contest: &mut Contest, images: &[Image]) -> Result<Row> {
+    let start = Instant::now();
+    let mut file = Vec::new();
+    let mut writer = Writer {
+        workers: contest.workers,
+        identity: contest.identity,
+        coding: Coding::Smaller,
+        check: false,
+        watch: &|_| {},
+    };
+    let summary = writer.write(images.iter().cloned().map(Ok), images.len(), &mut file)?;
+    let encode = of_all_cores(start);
+    let start = Instant::now();
+    let mut input = &file[..];
+    let mut reader = Reader::new(&mut input)?;
+    let mut back = Vec::with_capacity(images.len());
+    while let Some(outcomes) = reader.segment(Some(contest.workers), &|_| {})? {
+        for outcome in outcomes {
+            back.push(outcome.image?);
+        }
+    }
+    let decode = of_all_cores(start);
+    // Names were tidied; what counts is the samples.
+    let same = |(a, b): &(&Image, &Image)| a.colour == b.colour && a.alpha == b.alpha;
+    Ok(Row {
+        size: Size {
+            files: 1,
+            bytes: summary.bytes,
+            header: Some(summary.bytes - summary.coded_bytes),
+        },
+        encode,
+        decode,
+        verdict: Verdict::Equal(images.iter().zip(&back).filter(same).count()),
+        ..Row::default()
+    })
+}
+
+/// A file with loss and what came back of it.
+struct Point {
+    size: Size,
+    encode: Duration,
+    decode: Duration,
+    shown: Vec<Image>,
+}
+
+fn point(contest: &mut Contest, images: &[Image], options: &Options) -> Result<Point> {
+    let start = Instant::now();
+    let file = lossy::encode(contest.workers, contest.identity, images, options)?;
+    let encode = of_all_cores(start);
+    let start = Instant::now();
+    let shown = lossy::decode(contest.workers, contest.identity, &file.bytes)?;
+    Ok(Point {
+        size: Size {
+            files: 1,
+            bytes: file.bytes.len(),
+            header: Some(file.header),
+        },
+        encode,
+        decode: of_all_cores(start),
+        shown,
+    })
+}
+
+/// The same with a file for each image.
+fn alone(contest: &mut Contest, images: &[Image], options: &Options) -> Result<Point> {
+    let mut sum = Point {
+        size: NOTHING,
+        encode: Duration::ZERO,
+        decode: Duration::ZERO,
+        shown: Vec::new(),
+    };
+    for image in images {
+        let one = point(contest, std::slice::from_ref(image), options)?;
+        sum.size += one.size;
+        sum.encode += one.encode;
+        sum.decode += one.decode;
+        sum.shown.extend(one.shown);
+        (contest.watch)(1);
+    }
+    Ok(sum)
+}
+
+/// With loss: a point for each number of layers that are kept, in a file for each image and in one for all.
+pub fn lossy(contest: &mut Contest, images: &[Image]) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for few in warming(contest.workers, images) {
+        point(contest, few, &Options::default())?;
+    }
+    for way in ways(contest.search) {
+        for dropped in 0..layers(contest.workers) {
+            let options = Options {
+                keep: Keep::Drop(dropped),
+                search: way.search,
+                ..Options::default()
+            };
+            let point = match way.alone {
+                true => alone(contest, images, &options)?,
+                false => {
+                    let point = point(contest, images, &options)?;
+                    (contest.watch)(images.len());
+                    point
+                }
+            };
+            rows.push(judged(way.name, dropped, images, point));
+        }
+    }
+    Ok(rows)
+}
+
+struct Way {
+    name: &'static str,
+    alone: bool,
+    search: bool,
+}
+
+fn ways(search: bool) -> impl Iterator<Item = Way> {
+    let way = |name, alone, search| Way {
+        name,
+        alone,
+        search,
+    };
+    // A search is slow and chooses the same codes in a file of many.
+    [
+        way("rrvq, a file an image", true, false),
+        way("rrvq, one file", false, false),
+        way("rrvq, one file, searched", false, true),
+    ]
+    .into_iter()
+    .filter(move |way| search || !way.search)
+}
+
+fn judged(name: &str, dropped: usize, images: &[Image], point: Point) -> Row {
+    let pairs = images.par_iter().zip(&point.shown);
+    let judged = pairs.map(|(image, shown)| judge(image, &shown.colour));
+    let (error, alike) = judged
+        .collect::<Vec<_>>()
+        .iter()
+        .fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let samples: usize = images.iter().map(|i| i.colour.len()).sum();
+    Row {
+        codec: name.into(),
+        setting: match dropped {
+            0 => "all layers".into(),
+            dropped => format!("drop {dropped}"),
+        },
+        size: point.size,
+        encode: point.encode,
+        decode: point.decode,
+        verdict: Verdict::Close {
+            squared_error: error / samples as f64,
+            ms_ssim: alike / images.len() as f64,
+        },
+    }
+}
+
+fn layers(workers: &Workers) -> usize {
+    workers.model().config.layers()
+}
+
+/// Single files of a few images with all layers, for the figure.
+pub fn shown(contest: &mut Contest, images: &[Image]) -> Result<Vec<Ours>> {
+    let one = |image: &Image| {
+        let point = point(contest, std::slice::from_ref(image), &Options::default())?;
+        Ok(Ours {
+            bytes: point.size.bytes,
+            coded: point.size.bytes - point.size.header.unwrap_or(0),
+            colours: point
+                .shown
+                .into_iter()
+                .next()
+                .map_or(Vec::new(), |i| i.colour),
+        })
+    };
+    images.iter().map(one).collect()
+}

@@ -1,0 +1,416 @@
+//! Runs on one page: what they are, how they learnt, which codes they use, what they draw.
+//!
+//! Everything comes from the run's folder, so a run that is still going on, or that ended early, has its page too.
+
+use crate::report::{Chart, Figure, Report, Series};
+use rrvq::config::{Config, LatentKind, PriorKind, Sigma, Top};
+use rrvq::error::{Error, Result};
+use rrvq::model::hierarchy::dims;
+use rrvq::picture::Picture;
+use rrvq::programs::Model;
+use rrvq::run::Run;
+use rrvq::train::log::{EvalRecord, Record, Usage, read};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Lines of single layers up to this many; more are hard to tell apart.
+const LINES: usize = 8;
+
+/// A run as its folder has it.
+struct Seen {
+    name: String,
+    config: Config,
+    records: Vec<Record>,
+    /// The newest picture of samples, and its step.
+    samples: Option<(Picture, String)>,
+}
+
+/// Writes a page about `runs`, in their order.
+pub fn write(runs: &[Run], out: &Path) -> Result<()> {
+    if runs.is_empty() {
+        return Err(Error::new(
+            "there is no run to report on; name at least one run's folder",
+        ));
+    }
+    let dirs: Vec<&Path> = runs.iter().map(Run::dir).collect();
+    let seen = runs
+        .iter()
+        .zip(names(&dirs))
+        .map(|(run, name)| Seen::of(run, name))
+        .collect::<Result<Vec<_>>>()?;
+    let title = match &seen[..] {
+        [one] => one.name.clone(),
+        several => format!("{} runs", several.len()),
+    };
+    let headers = [
+        "run",
+        "bits per dim",
+        "codes in use",
+        "steps",
+        "time",
+        "parameters",
+        "system",
+    ];
+    let rows: Vec<_> = seen.iter().map(Seen::row).collect();
+    let mut page = Report::new(title)
+        .paragraph(&data(&seen))
+        .table(&headers, &rows);
+    for run in &seen {
+        if let Some(Record::Diverged(end)) = run.records.last() {
+            page = page.paragraph(&format!("{} stopped: {}.", run.name, end.said));
+        }
+    }
+    page = differences(page, &seen);
+    page = learning(page, &seen);
+    for run in &seen {
+        page = run.section(page, seen.len() > 1)?;
+    }
+    page.write(out)
+}
+
+/// What to call runs: their folders, with the folders above where two are alike.
+fn names(dirs: &[&Path]) -> Vec<String> {
+    let whole = |dir: &&Path| dir.display().to_string();
+    let short = |dir: &&Path| {
+        let name = dir.file_name();
+        name.map_or(whole(dir), |n| n.to_string_lossy().into())
+    };
+    let all: Vec<String> = dirs.iter().map(short).collect();
+    let distinct: BTreeSet<&String> = all.iter().collect();
+    match distinct.len() == all.len() {
+        true => all,
+        false => dirs.iter().map(whole).collect(),
+    }
+}
+
+/// What was learnt, and what is said of it.
+fn data(seen: &[Seen]) -> String {
+    let names: BTreeSet<&str> = seen
+        .iter()
+        .map(|run| run.config.data.name.as_str())
+        .collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    format!(
+        "Data: {}. Bits per dim are of test images, with hard samples and averaged weights, at the newest evaluation; time is of training alone.",
+        names.join(", ")
+    )
+}
+
+/// Settings that decide nothing about what a run learns.
+const HOUSEKEEPING: [&str; 4] = [
+    "data.dir",
+    "train.log_every",
+    "train.save_every",
+    "train.sample_every",
+];
+
+/// Settings that are not the same in all runs.
+fn differences(page: Report, seen: &[Seen]) -> Report {
+    let keys: Vec<_> = seen.iter().map(|run| run.config.keys()).collect();
+    let mut rows = Vec::new();
+    let telling = keys[0]
+        .iter()
+        .filter(|key| !HOUSEKEEPING.contains(&key.path.as_str()));
+    for first in telling {
+        let values: Vec<&str> = keys
+            .iter()
+            .map(|keys| {
+                let found = keys.iter().find(|key| key.path == first.path);
+                found.map_or("", |key| key.default.as_str())
+            })
+            .collect();
+        if values.iter().any(|value| *value != values[0]) {
+            let cells = [first.path.as_str()].into_iter().chain(values);
+            rows.push(cells.map(str::to_string).collect::<Vec<_>>());
+        }
+    }
+    if rows.is_empty() {
+        return page;
+    }
+    let names = seen.iter().map(|run| run.name.as_str());
+    let headers: Vec<&str> = ["setting"].into_iter().chain(names).collect();
+    page.heading("What differs").table(&headers, &rows)
+}
+
+fn learning(page: Report, seen: &[Seen]) -> Report {
+    let lines = |of: &dyn Fn(&Seen) -> Vec<(f64, f64)>| -> Vec<Series> {
+        let all = seen.iter().map(|run| Series::new(&run.name, of(run)));
+        all.filter(|line| !line.points.is_empty()).collect()
+    };
+    let bits = lines(&|run| run.by_step(|eval| Some(eval.bits_per_dim)));
+    if bits.is_empty() {
+        return page.paragraph("No run has been evaluated yet.");
+    }
+    let chart = |title: &str, x: &str, y: &str, series: Vec<Series>| Chart {
+        title: title.into(),
+        x_label: x.into(),
+        y_label: y.into(),
+        log_x: false,
+        dots: series.iter().all(|line| line.points.len() <= 20),
+        series,
+    };
+    let mut page = page.heading("Learning").chart(&chart(
+        "Test bits per dim, hard samples, averaged weights",
+        "step",
+        "bits per dim",
+        bits,
+    ));
+    if seen.len() > 1 {
+        let by_time = |unit: f64| {
+            lines(&|run| {
+                let points = run.by_step(|eval| Some(eval.bits_per_dim)).into_iter();
+                let at = |step| Some(run.seconds_at(step)? / unit);
+                let timed = points.filter_map(|(step, bits)| Some((at(step)?, bits)));
+                timed.collect()
+            })
+        };
+        let ends = by_time(1.0).into_iter().flat_map(|line| line.points);
+        let (unit, name) = unit_of(ends.map(|(x, _)| x).fold(0.0, f64::max));
+        page = page.chart(&chart(
+            "The same by time",
+            &format!("{name} of training"),
+            "bits per dim",
+            by_time(unit),
+        ));
+    }
+    let used = lines(&|run| run.by_step(|eval| in_use(&eval.usage).map(|share| share * 100.0)));
+    if used.is_empty() {
+        return page;
+    }
+    page.chart(&chart(
+        "Codes in use, of all layers",
+        "step",
+        "per cent of all codes",
+        used,
+    ))
+}
+
+/// Seconds of the unit to tell a time in, and its name.
+fn unit_of(seconds: f64) -> (f64, &'static str) {
+    match seconds {
+        s if s < 120.0 => (1.0, "seconds"),
+        s if s < 7200.0 => (60.0, "minutes"),
+        _ => (3600.0, "hours"),
+    }
+}
+
+/// The share of codes that were drawn at all.
+fn in_use(usage: &[Usage]) -> Option<f64> {
+    let sum = |of: fn(&Usage) -> usize| usage.iter().map(of).sum::<usize>();
+    let (used, all) = (sum(|u| u.used), sum(|u| u.used + u.dead));
+    (all > 0).then(|| used as f64 / all as f64)
+}
+
+impl Seen {
+    fn of(run: &Run, name: String) -> Result<Seen> {
+        Ok(Seen {
+            name,
+            config: Config::load(run.config())?,
+            records: read(run.log())?,
+            samples: newest_samples(run)?,
+        })
+    }
+
+    fn evaluations(&self) -> impl DoubleEndedIterator<Item = &EvalRecord> {
+        self.records.iter().filter_map(Record::evaluation)
+    }
+
+    fn by_step(&self, value: impl Fn(&EvalRecord) -> Option<f64>) -> Vec<(f64, f64)> {
+        let points = self.evaluations().map(|e| Some((e.step as f64, value(e)?)));
+        points.flatten().collect()
+    }
+
+    /// Seconds of training that `step` steps took, as far as the log tells.
+    fn seconds_at(&self, step: f64) -> Option<f64> {
+        let mut trained = self.records.iter().rev().filter_map(|record| match record {
+            Record::Train(train) => Some(train),
+            _ => None,
+        });
+        let before = trained.find(|train| train.step as f64 <= step)?;
+        Some(before.seconds * step / before.step as f64)
+    }
+
+    fn row(&self) -> Vec<String> {
+        let last = self.evaluations().next_back();
+        let step = self.records.last().map_or(0, Record::step);
+        let known = |value: Option<String>| value.unwrap_or("–".into());
+        let seconds = self.seconds_at(step as f64);
+        let used = last.and_then(|eval| in_use(&eval.usage));
+        let parameters = Model::new(&self.config.model).layout.count() as f64;
+        vec![
+            self.name.clone(),
+            known(last.map(|eval| format!("{:.4}", eval.bits_per_dim))),
+            known(used.map(|share| format!("{:.0} %", share * 100.0))),
+            step.to_string(),
+            known(seconds.map(|seconds| {
+                let (unit, name) = unit_of(seconds);
+                format!("{:.1} {name}", seconds / unit)
+            })),
+            format!("{:.2} M", parameters / 1e6),
+            system(&self.config),
+        ]
+    }
+
+    /// A run by itself: its samples, its layers, its codes over time.
+    fn section(&self, mut page: Report, named: bool) -> Result<Report> {
+        if named {
+            page = page.heading(&self.name);
+        }
+        if let Some((picture, step)) = &self.samples {
+            page = page.figure(&Figure {
+                picture,
+                caption: format!("Samples of the prior, {step}"),
+                alt: format!("samples of {}", self.name),
+            })?;
+        }
+        let Some(last) = self.evaluations().next_back() else {
+            return Ok(page);
+        };
+        let shown = if last.usage.is_empty() { 4 } else { 6 };
+        page = page.table(&LAYER_HEADERS[..shown], &layer_rows(&self.config, last));
+        let layers = last.usage.len();
+        if (2..=LINES).contains(&layers) && self.evaluations().count() > 1 {
+            let line = |layer: usize| {
+                let used = |eval: &EvalRecord| Some(eval.usage.get(layer)?.perplexity);
+                Series::new(format!("layer {}", layer + 1), self.by_step(used))
+            };
+            page = page.chart(&Chart {
+                title: "Perplexity of each layer's codes".into(),
+                x_label: "step".into(),
+                y_label: "perplexity".into(),
+                log_x: false,
+                dots: false,
+                series: (0..layers).rev().map(line).collect(),
+            });
+        }
+        Ok(page)
+    }
+}
+
+/// What [`layer_rows`] tells; the last two of codes alone.
+pub(crate) const LAYER_HEADERS: [&str; 6] = [
+    "layer",
+    "map",
+    "KL, bits an image",
+    "bits a position",
+    "perplexity",
+    "codes used",
+];
+
+/// What each layer of a model costs and uses, top first.
+pub(crate) fn layer_rows(config: &Config, last: &EvalRecord) -> Vec<Vec<String>> {
+    let dims = dims(&config.model) as f64;
+    let sides = config.model.sides();
+    let row = |layer: usize| {
+        let (side, bits) = (sides[layer], last.kl[layer].max(0.0) * dims);
+        let mut cells = vec![
+            format!("{}", layer + 1),
+            format!("{side} × {side}"),
+            format!("{bits:.2}"),
+            format!("{:.3}", bits / (side * side) as f64),
+        ];
+        if let Some(usage) = last.usage.get(layer) {
+            cells.push(format!("{:.1}", usage.perplexity));
+            cells.push(format!("{} of {}", usage.used, usage.used + usage.dead));
+        }
+        cells
+    };
+    let layers = last.kl.len().min(sides.len());
+    (0..layers).rev().map(row).collect()
+}
+
+/// A model in a few words, as the paper names its systems.
+fn system(config: &Config) -> String {
+    let model = &config.model;
+    let layers = match model.layers() {
+        1 => "one layer".to_string(),
+        n => format!("{n} layers"),
+    };
+    match model.latent {
+        LatentKind::Gaussian => format!("Gaussians in {layers}"),
+        LatentKind::Bernoulli => format!("bits in {layers}"),
+        LatentKind::Nearest => format!("nearest codes in {layers}, codebook by {}", model.codebook),
+        LatentKind::Code => {
+            let prior = match (model.prior, model.top, model.layers()) {
+                (_, Top::Uniform, 1) => "uniform",
+                (PriorKind::Embedding, ..) => "embedding",
+                (PriorKind::Direct, ..) => "direct",
+            };
+            let variances = match model.sigma {
+                Sigma::One => "variances 1",
+                Sigma::Isotropic => "one variance a code",
+                Sigma::Diagonal => "learnt variances",
+            };
+            format!("codes in {layers}, {prior} prior, {variances}")
+        }
+    }
+}
+
+fn newest_samples(run: &Run) -> Result<Option<(Picture, String)>> {
+    let Ok(folder) = std::fs::read_dir(run.samples()) else {
+        return Ok(None);
+    };
+    let files = folder.filter_map(|entry| Some(entry.ok()?.path()));
+    let drawn = files.filter(|path| path.extension().is_some_and(|e| e == "png"));
+    // Names sort by step.
+    let Some(newest) = drawn.max() else {
+        return Ok(None);
+    };
+    let stem = newest.file_stem().unwrap_or_default().to_string_lossy();
+    let step = stem.trim_start_matches("step-").trim_start_matches('0');
+    let step = format!("step {}", if step.is_empty() { "0" } else { step });
+    Ok(Some((Picture::open(&newest)?, step)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_name_are_told_apart() {
+        let [a, b, c] = ["old/x", "new/x", "new/y"].map(Path::new);
+        assert_eq!(names(&[a, c]), ["x", "y"]);
+        assert_eq!(names(&[a, b, c]), ["old/x", "new/x", "new/y"]);
+    }
+
+    #[test]
+    fn systems_have_the_paper_s_names() {
+        let system = |preset| system(&Config::preset(preset).unwrap());
+        assert_eq!(
+            system("l32-cifar10"),
+            "codes in 32 layers, embedding prior, learnt variances"
+        );
+        assert_eq!(
+            system("rvq-cifar10"),
+            "codes in one layer, uniform prior, variances 1"
+        );
+        assert_eq!(
+            system("ablate-direct-one-svhn"),
+            "codes in 5 layers, direct prior, variances 1"
+        );
+        assert_eq!(
+            system("vq-ema-cifar10"),
+            "nearest codes in one layer, codebook by ema"
+        );
+        assert_eq!(system("spatial32-cifar10"), "Gaussians in 32 layers");
+        assert_eq!(system("foust4-cifar10"), "bits in 4 layers");
+    }
+
+    #[test]
+    fn times_are_told_in_units_that_suit_them() {
+        assert_eq!(unit_of(3.0).1, "seconds");
+        assert_eq!(unit_of(276.0).1, "minutes");
+        assert_eq!(unit_of(90_000.0).1, "hours");
+    }
+
+    #[test]
+    fn shares_of_codes_in_use() {
+        let usage = |used, dead| Usage {
+            used,
+            dead,
+            perplexity: 1.0,
+        };
+        assert_eq!(in_use(&[usage(3, 1), usage(0, 4)]), Some(0.375));
+        assert_eq!(in_use(&[]), None);
+    }
+}
