@@ -428,7 +428,7 @@ pub fn info(args: &args::Info) -> Result<()> {
         m.embed,
         grouped(model.layout.count())
     ));
-    match m.latent_bits() {
+    match rrvq::latent::bits_of_image(m) {
         Some(bits) => line(format!("an image is at most {bits:.0} bits of latents")),
         None => line("latents are Gaussians: their bits are what the KL says"),
     }

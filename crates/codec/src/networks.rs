@@ -9,9 +9,9 @@
 
 use super::codes::{MOST_CODES, counts};
 use super::neighbours::Neighbours;
-use rrvq::config::LatentKind;
 use rrvq::error::{Error, Result};
-use rrvq::likelihood::Bins;
+use rrvq::latent::{self, Coded};
+use rrvq::likelihood::{self, Bins};
 use rrvq::model::Hierarchy;
 use rrvq::programs::Model;
 use rrvq_tensor::{Data, Device, Graph, Program, Store, Var};
@@ -47,6 +47,8 @@ struct Programs {
 /// A model ready to code with.
 pub struct Networks {
     pub model: Model,
+    coded: &'static dyn Coded,
+    bins: Bins,
     /// What pixels learn from each other, where the model has it.
     pub neighbours: Option<Neighbours>,
     store: Store,
@@ -57,21 +59,31 @@ impl Networks {
     /// `theta` are the model's parameters, in the order of its layout.
     pub fn new(model: &Model, theta: &[f32]) -> Result<Networks> {
         let config = &model.config;
-        if !matches!(config.latent, LatentKind::Code | LatentKind::Nearest) {
+        let Some(coded) = latent::find(&config.latent)?.coded() else {
+            let of_codes = latent::KINDS.iter().filter(|kind| kind.coded().is_some());
+            let names: Vec<String> = of_codes.map(|k| format!("\"{}\"", k.name())).collect();
             return Err(Error::new(format!(
-                "a model whose model.latent is \"{}\" has no codes to write; compress with one that has \"code\" or \
-                 \"nearest\"",
-                config.latent
+                "a model whose model.latent is \"{}\" has no codes to write; compress with one of {}",
+                config.latent,
+                names.join(", ")
             )));
-        }
-        let codes = (0..config.layers()).map(|layer| config.codes.at(layer));
-        if let Some(many) = codes.clone().find(|&codes| codes > MOST_CODES) {
+        };
+        let Some(bins) = likelihood::find(&config.likelihood)?.bins(config) else {
+            return Err(Error::new(format!(
+                "pixels whose model.likelihood is \"{}\" cannot be coded; compress with a model of another likelihood",
+                config.likelihood
+            )));
+        };
+        let mut codes = (0..config.layers()).map(|layer| coded.codes(config, layer));
+        if let Some(many) = codes.find(|&codes| codes > MOST_CODES) {
             return Err(Error::new(format!(
                 "the model has {many} codes in a layer; the codec can tell {MOST_CODES} apart at most"
             )));
         }
         Ok(Networks {
             model: model.clone(),
+            coded,
+            bins,
             neighbours: None,
             store: Store::with("theta", theta.to_vec()),
             by_size: BTreeMap::new(),
@@ -89,16 +101,16 @@ impl Networks {
     }
 
     pub fn codes(&self, layer: usize) -> usize {
-        self.model.config.codes.at(layer)
+        self.coded.codes(&self.model.config, layer)
     }
 
     pub fn bins(&self) -> Bins {
-        Bins::of(&self.model.config)
+        self.bins
     }
 
     /// Whether the posterior is one code and nothing else: there is nothing to draw, so no bits come back.
     pub fn certain(&self) -> bool {
-        self.model.config.latent == LatentKind::Nearest
+        self.coded.certain()
     }
 
     /// Bytes the programs made so far work in.
@@ -206,7 +218,9 @@ impl Networks {
         use std::collections::btree_map::Entry;
         let programs = match self.by_size.entry(size) {
             Entry::Occupied(there) => there.into_mut(),
-            Entry::Vacant(room) => room.insert(Programs::new(&self.model, size)?),
+            Entry::Vacant(room) => {
+                room.insert(Programs::new(&self.model, self.coded.certain(), size)?)
+            }
         };
         Ok((programs, &mut self.store))
     }
@@ -256,7 +270,7 @@ fn no_results() -> Error {
 }
 
 impl Programs {
-    fn new(model: &Model, size: usize) -> Result<Programs> {
+    fn new(model: &Model, certain: bool, size: usize) -> Result<Programs> {
         let layers = model.config.layers();
         let draw = |drawing: Drawing<'_>| draw(model, size, drawing);
         let needed = |program: Option<Program>| program.ok_or_else(no_results);
@@ -266,7 +280,7 @@ impl Programs {
         })?;
         let pixels = draw(&|hierarchy| {
             let d = features_above(hierarchy, 0, true);
-            vec![(NUMBERS.into(), hierarchy.pixels(d).numbers())]
+            vec![(NUMBERS.into(), hierarchy.decode(d).numbers())]
         })?;
         let (mut prior, mut posterior) = (Vec::new(), Vec::new());
         for layer in 0..layers {
@@ -280,7 +294,6 @@ impl Programs {
                 outputs.extend(log_p.map(|log_p| (COUNTS.into(), counts(log_p))));
                 outputs
             })?);
-            let certain = model.config.latent == LatentKind::Nearest;
             posterior.push(needed(draw(&|hierarchy| {
                 let d = features_above(hierarchy, layer + 1, false);
                 let ladder = hierarchy.given_ladder(LADDER, layer);
@@ -313,5 +326,5 @@ fn features_above<'g>(hierarchy: &Hierarchy<'g>, layer: usize, step: bool) -> Va
         true => hierarchy.top(),
         false => hierarchy.given_features(ABOVE, layer + 1),
     };
-    hierarchy.below(layer, above, hierarchy.given_codes(CODES, layer))
+    hierarchy.below(layer, above, hierarchy.given_codes(CODES, layer, above))
 }

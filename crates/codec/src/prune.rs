@@ -8,6 +8,7 @@ use rrvq::config::Codes;
 use rrvq::dataset::{Dataset, Split};
 use rrvq::error::{Error, Result};
 use rrvq::evaluate::{Evaluator, Extent};
+use rrvq::latent;
 use rrvq::programs::{Model, Shared};
 use rrvq_tensor::Device;
 
@@ -21,16 +22,17 @@ pub fn prune(
     images: usize,
     watch: impl FnMut(usize),
 ) -> Result<Packed> {
-    let mut evaluator = Evaluator::new(&Device::Cpu, &packed.model, data, BATCH)?;
-    let mut store = packed.store();
-    let split = Split::Train;
-    let tally = evaluator.tally(&mut store, Extent { split, images }, watch)?;
-    if tally.is_empty() {
+    let coded = latent::find(&packed.config.model.latent)?.coded();
+    if !coded.is_some_and(|coded| coded.has_codebook()) {
         return Err(Error::new(format!(
             "a model whose model.latent is \"{}\" has no codes to leave out; pack it without --prune",
             packed.config.model.latent
         )));
     }
+    let mut evaluator = Evaluator::new(&Device::Cpu, &packed.model, data, BATCH)?;
+    let mut store = packed.store();
+    let split = Split::Train;
+    let tally = evaluator.tally(&mut store, Extent { split, images }, watch)?;
     let used = |counts: Vec<u64>| -> Vec<usize> {
         let counted = counts.into_iter().enumerate();
         let kept: Vec<usize> = counted.filter(|(_, n)| *n > 0).map(|(k, _)| k).collect();

@@ -7,10 +7,10 @@ use super::folder::hash;
 use rrvq::config::{Crop, CropWord, DataConfig};
 use rrvq::error::{Error, Result};
 use rrvq::picture::Part;
+use rrvq::streams::CROP;
 use rrvq_tensor::rng::philox4x32_10;
 
 /// A stream of the generator that nothing else uses.
-const STREAM: u32 = 0xffff_0003;
 
 /// How images are cut, and what they become.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Cut {
             How::Fixed(part) => part,
             How::Random { side, seed } => {
                 let name = hash(name);
-                let counter = [number as u32, STREAM, name as u32, (name >> 32) as u32];
+                let counter = [number as u32, CROP, name as u32, (name >> 32) as u32];
                 let [across, down, ..] = philox4x32_10(counter, [seed as u32, (seed >> 32) as u32]);
                 Part::Somewhere { side, across, down }
             }

@@ -3,9 +3,9 @@
 //! On a GPU the images are put on the device once, and the batches of an evaluation follow each other there; what
 //! comes back is a number for each image and layer and a count for each code.
 
-use crate::config::LatentKind;
 use crate::dataset::{Dataset, Split, bank};
 use crate::error::{Error, Result};
+use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Inference, Model, Scorer, Scores};
 use crate::train::log::{EvalRecord, Usage};
@@ -142,15 +142,12 @@ struct Sum {
 impl Sum {
     fn new(model: &Model) -> Self {
         let config = &model.config;
-        let tally = |layer| vec![0; config.codes.at(layer)];
+        let tally = |layer| Some(vec![0; latent::codes(config, layer)?]);
         Sum {
             images: 0,
             log_likelihood: 0.0,
             kl: vec![0.0; config.layers()],
-            tally: match config.latent {
-                LatentKind::Gaussian | LatentKind::Bernoulli => Vec::new(),
-                LatentKind::Code | LatentKind::Nearest => (0..config.layers()).map(tally).collect(),
-            },
+            tally: (0..config.layers()).filter_map(tally).collect(),
         }
     }
 

@@ -9,12 +9,15 @@ pub mod files;
 pub mod latent;
 pub mod likelihood;
 pub mod model;
+pub mod nn;
 pub mod picture;
 pub mod prior;
 pub mod programs;
 pub mod run;
 pub mod sample;
+pub mod streams;
 pub mod train;
+mod validate;
 
 pub use error::{Error, Result};
 pub use rrvq_tensor::device;

@@ -15,9 +15,10 @@ pub use step::{Step, StepInput, StepOutcome, objective};
 
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
-use crate::latent::nearest::{First, Memory};
+use crate::latent::codebook::{First, Memory};
+use crate::model::Hierarchy;
 use crate::model::hierarchy::dims;
-use crate::model::{Hierarchy, Pen};
+use crate::nn::Builder;
 use rrvq_tensor::device::counter;
 use rrvq_tensor::optim::STATES;
 use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store, Var};
@@ -90,9 +91,9 @@ impl Model {
     ) -> Result<Vec<f32>> {
         let graph = Graph::new();
         let batch = images.len() / self.image_len();
-        let hierarchy = Hierarchy::with_pen(Pen::initialising(&graph, &self.config), batch);
+        let hierarchy = Hierarchy::with_builder(Builder::initialising(&graph, &self.config), batch);
         hierarchy.hard_elbo();
-        let found = hierarchy.pen.found();
+        let found = hierarchy.builder.found();
         let outputs: Vec<(&str, Var<'_>)> = found.iter().map(|(n, v)| (n.as_str(), *v)).collect();
         let mut program = Program::new(device, &graph, &self.layout, &outputs)?;
         let noise = counter(seed, 0);

@@ -3,9 +3,10 @@
 use rrvq::config::{CodeStart, CodebookRule, Config};
 use rrvq::dataset::Swatches;
 use rrvq::evaluate::{Evaluator, Extent};
-use rrvq::latent::nearest::{Averages, First, FirstBatch, Nearest};
+use rrvq::latent::codebook::{First, FirstBatch};
+use rrvq::latent::nearest::{Averages, Nearest};
 use rrvq::latent::responsibility::Codebook;
-use rrvq::model::Pen;
+use rrvq::nn::Builder;
 use rrvq::programs::{Model, Step, StepInput};
 use rrvq::run::{Existing, Run};
 use rrvq::train::batches::Batches;
@@ -255,9 +256,9 @@ fn started(start: CodeStart, initialising: bool, seed: u64) -> Vec<f32> {
     let mut config = Config::default().model;
     (config.embed, config.code_scale, config.code_start) = (DIM, 0.5, start);
     let g = Graph::new();
-    let pen = match initialising {
-        true => Pen::initialising(&g, &config),
-        false => Pen::new(&g, &config),
+    let builder = match initialising {
+        true => Builder::initialising(&g, &config),
+        false => Builder::new(&g, &config),
     };
     let e = g.input("e", &[ROWS, DIM], DType::F32);
     let batch = FirstBatch {
@@ -266,8 +267,8 @@ fn started(start: CodeStart, initialising: bool, seed: u64) -> Vec<f32> {
         e,
         images: IMAGES,
     };
-    let book = Codebook::draw(&pen, "book", 16).starting(&pen, &batch);
-    let found = pen.found();
+    let book = Codebook::draw(&builder, "book", 16).starting(&builder, &batch);
+    let found = builder.found();
     assert_eq!(
         found.is_empty(),
         !initialising || start == CodeStart::Normal

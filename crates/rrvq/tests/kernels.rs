@@ -3,9 +3,10 @@
 
 use rrvq::bench::StepBench;
 use rrvq::config::{
-    Backbone, CodeStart, CodebookRule, Config, Estimator, Grow, LatentKind, PriorKind, Sample, Top,
+    Backbone, CodeStart, CodebookRule, Config, Estimator, Grow, PriorKind, Sample, Top,
 };
-use rrvq::model::{Hierarchy, Pen};
+use rrvq::model::Hierarchy;
+use rrvq::nn::Builder;
 use rrvq::prior::PriorModel;
 use rrvq::prior::network::PixelCnn;
 use rrvq::programs::{Model, objective};
@@ -42,9 +43,10 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
     let sampler = Graph::new();
     let picture = Hierarchy::new(&sampler, &model.config, bench.batch).generate();
     let first = Graph::new();
-    let hierarchy = Hierarchy::with_pen(Pen::initialising(&first, &model.config), bench.batch);
+    let hierarchy =
+        Hierarchy::with_builder(Builder::initialising(&first, &model.config), bench.batch);
     hierarchy.hard_elbo();
-    let found = hierarchy.pen.found();
+    let found = hierarchy.builder.found();
     let found: Vec<(&str, Var<'_>)> = found.iter().map(|(n, v)| (n.as_str(), *v)).collect();
     vec![
         compile(&step, &[("loss", loss), ("norm", norm)]),
@@ -63,7 +65,12 @@ fn prior_plans(bf16: bool) -> Vec<Plan> {
         compile_for(Target::cuda(bf16), graph, &prior.layout, outputs).expect("compiles")
     };
     let step = Graph::new();
-    let net = PixelCnn::new(Pen::new(&step, &config.model), &config.prior, prior.map, 8);
+    let net = PixelCnn::new(
+        Builder::new(&step, &config.model),
+        &config.prior,
+        prior.map,
+        8,
+    );
     let loss = net.surprise(net.codes()).sum();
     let optimiser = Optimiser {
         rule: Rule::Adam,
@@ -75,10 +82,20 @@ fn prior_plans(bf16: bool) -> Vec<Plan> {
     };
     let norm = optimiser.draw(loss);
     let above = Graph::new();
-    let net = PixelCnn::new(Pen::new(&above, &config.model), &config.prior, prior.map, 8);
+    let net = PixelCnn::new(
+        Builder::new(&above, &config.model),
+        &config.prior,
+        prior.map,
+        8,
+    );
     let told = net.above(net.codes(), above.input("row", &[16], DType::F32));
     let row = Graph::new();
-    let net = PixelCnn::new(Pen::new(&row, &config.model), &config.prior, prior.map, 8);
+    let net = PixelCnn::new(
+        Builder::new(&row, &config.model),
+        &config.prior,
+        prior.map,
+        8,
+    );
     let codes = row.input("codes", &[8 * 16, 1], DType::U32);
     let heard = row.input("above", &net.above_shape(), DType::F32);
     let logits = net.row_logits(codes, heard, row.input("row", &[16], DType::F32));
@@ -174,13 +191,13 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
     ));
     let changes: [fn(&mut Config); 8] = [
         |config| config.model.code_start = CodeStart::Embeddings,
-        |config| config.model.latent = LatentKind::Gaussian,
-        |config| config.model.latent = LatentKind::Nearest,
+        |config| config.model.latent = "gaussian".into(),
+        |config| config.model.latent = "nearest".into(),
         |config| {
-            config.model.latent = LatentKind::Nearest;
+            config.model.latent = "nearest".into();
             config.model.codebook = CodebookRule::Ema;
         },
-        |config| config.model.latent = LatentKind::Bernoulli,
+        |config| config.model.latent = "bernoulli".into(),
         |config| config.model.prior = PriorKind::Direct,
         |config| config.model.backbone = Backbone::Mlp,
         |config| config.train.estimator = Estimator::Vimco,

@@ -5,8 +5,8 @@
 //! from the side where both are small.
 
 use rrvq::config::Config;
-use rrvq::likelihood::Pixels;
-use rrvq::model::Pen;
+use rrvq::likelihood;
+use rrvq::nn::Builder;
 use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::{DType, Data, Graph, Store, compile};
 
@@ -32,11 +32,11 @@ fn log_probabilities(kind: &str, mean: f32, log_scales: &[f32], channels: usize)
     let mut config = Config::default();
     config.set(&format!("model.likelihood={kind}")).unwrap();
     let g = Graph::new();
-    let pen = Pen::new(&g, &config.model);
+    let builder = Builder::new(&g, &config.model);
     let shape = [256, 1, 1, channels];
     let raw = g.input("raw", &shape, DType::F32);
     let bytes = g.input("bytes", &shape, DType::F32);
-    let pixels = Pixels::draw(&pen, raw);
+    let pixels = likelihood::of(builder.config).pixels(&builder, raw);
     let log_p = pixels.log_likelihood(bytes);
     let layout = g.layout();
     assert_eq!(layout.count(), log_scales.len());

@@ -6,8 +6,8 @@
 
 use rrvq::config::Config;
 use rrvq::dataset::Swatches;
-use rrvq::likelihood::Pixels;
-use rrvq::model::Pen;
+use rrvq::likelihood;
+use rrvq::nn::Builder;
 use rrvq::programs::{Inference, Model, Step, StepInput};
 use rrvq::train::batches::Batches;
 use rrvq_tensor::device::counter;
@@ -99,11 +99,15 @@ impl Case {
     fn run(&self, pixels: &[Vec<usize>]) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
         let config = self.config();
         let (g, n) = (Graph::new(), pixels.len());
-        let pen = Pen::new(&g, &config.model);
-        assert_eq!(Pixels::channels(&config.model), self.raw.len());
+        let builder = Builder::new(&g, &config.model);
+        assert_eq!(
+            likelihood::of(&config.model).channels(&config.model),
+            self.raw.len()
+        );
         let raw = g.input("raw", &[1, 1, 1, self.raw.len()], DType::F32);
         let bytes = g.input("bytes", &[n, 1, 1, self.channels], DType::F32);
-        let mixture = Pixels::draw(&pen, raw.broadcast(&[n, 1, 1, self.raw.len()]));
+        let mixture = likelihood::of(builder.config)
+            .pixels(&builder, raw.broadcast(&[n, 1, 1, self.raw.len()]));
         let log_p = mixture.log_likelihood(bytes);
         assert_eq!(log_p.shape(), [n, 1]);
         let slope = grad(log_p.sum(), &[raw])[0];

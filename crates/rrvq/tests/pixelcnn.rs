@@ -1,7 +1,7 @@
 //! The autoregressive prior: what a code may see, that probabilities are probabilities, and that sampling agrees.
 
 use rrvq::config::{Config, ModelConfig, PriorConfig};
-use rrvq::model::Pen;
+use rrvq::nn::Builder;
 use rrvq::prior::PriorModel;
 use rrvq::prior::network::{Map, PixelCnn};
 use rrvq::prior::programs::{PriorSampler, PriorScorer, PriorStep};
@@ -51,7 +51,7 @@ fn a_code_is_seen_by_later_positions_alone() {
     let prior = PriorModel::new(&model, &config);
     let Map { side, codes: kinds } = prior.map;
     let graph = Graph::new();
-    let net = PixelCnn::new(Pen::new(&graph, &model), &config, prior.map, 1);
+    let net = PixelCnn::new(Builder::new(&graph, &model), &config, prior.map, 1);
     let outputs = [("logits", net.logits(net.codes()))];
     let mut program = Program::new(compile(&graph, &prior.layout, &outputs).unwrap());
     let mut store = weights(&prior);
@@ -127,7 +127,7 @@ fn row_by_row_is_the_whole_map_at_once() {
     let prior = PriorModel::new(&model, &config);
     let (mut store, batch) = (weights(&prior), 6);
     let graph = Graph::new();
-    let net = PixelCnn::new(Pen::new(&graph, &model), &config, prior.map, batch);
+    let net = PixelCnn::new(Builder::new(&graph, &model), &config, prior.map, batch);
     let modes = net.logits(net.codes()).argmax_last();
     let plan = compile(&graph, &prior.layout, &[("modes", modes)]).unwrap();
     let mut whole = Program::new(plan);
@@ -181,7 +181,7 @@ fn a_plan_for_tensor_cores_makes_the_same_step() {
     let order: Vec<f32> = (0..10).map(|k| k as f32).collect();
     let made = |target: Target| {
         let graph = Graph::new();
-        let net = PixelCnn::new(Pen::new(&graph, &model), &config, prior.map, 5);
+        let net = PixelCnn::new(Builder::new(&graph, &model), &config, prior.map, 5);
         let loss = net.surprise(net.codes()).sum();
         let optimiser = Optimiser {
             rule: Rule::Adam,

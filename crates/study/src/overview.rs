@@ -3,8 +3,9 @@
 //! Everything comes from the run's folder, so a run that is still going on, or that ended early, has its page too.
 
 use crate::report::{Chart, Figure, Report, Series};
-use rrvq::config::{Config, LatentKind, PriorKind, Sigma, Top};
+use rrvq::config::Config;
 use rrvq::error::{Error, Result};
+use rrvq::latent;
 use rrvq::model::hierarchy::dims;
 use rrvq::picture::Picture;
 use rrvq::programs::Model;
@@ -319,31 +320,14 @@ pub(crate) fn layer_rows(config: &Config, last: &EvalRecord) -> Vec<Vec<String>>
     (0..layers).rev().map(row).collect()
 }
 
-/// A model in a few words, as the paper names its systems.
+/// A model in a few words.
 fn system(config: &Config) -> String {
     let model = &config.model;
     let layers = match model.layers() {
         1 => "one layer".to_string(),
         n => format!("{n} layers"),
     };
-    match model.latent {
-        LatentKind::Gaussian => format!("Gaussians in {layers}"),
-        LatentKind::Bernoulli => format!("bits in {layers}"),
-        LatentKind::Nearest => format!("nearest codes in {layers}, codebook by {}", model.codebook),
-        LatentKind::Code => {
-            let prior = match (model.prior, model.top, model.layers()) {
-                (_, Top::Uniform, 1) => "uniform",
-                (PriorKind::Embedding, ..) => "embedding",
-                (PriorKind::Direct, ..) => "direct",
-            };
-            let variances = match model.sigma {
-                Sigma::One => "variances 1",
-                Sigma::Isotropic => "one variance a code",
-                Sigma::Diagonal => "learnt variances",
-            };
-            format!("codes in {layers}, {prior} prior, {variances}")
-        }
-    }
+    latent::of(model).describe(model, &layers)
 }
 
 fn newest_samples(run: &Run) -> Result<Option<(Picture, String)>> {

@@ -16,7 +16,6 @@
 
 mod keys;
 mod sections;
-mod validate;
 
 pub use keys::Key;
 pub use sections::*;

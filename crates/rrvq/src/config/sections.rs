@@ -1,6 +1,6 @@
 //! The settings themselves: one line of documentation and one default each.
 
-use super::keys::{Leaf, choice, section};
+use super::keys::{Key, Leaf, Node, Problem, choice, join, misfit, section};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -20,7 +20,10 @@ section! {
         /// What the networks are made of: "convolution", or "mlp" (fully connected: no place is nearer than another).
         backbone: Backbone = Backbone::Convolution,
         /// What a latent is: a "code" by responsibilities, the "nearest" code (VQ-VAE), a "gaussian" (Spatial-VAE) or "bernoulli" bits (FouST).
-        latent: LatentKind = LatentKind::Code,
+        latent: String = "code".into(),
+        #[serde(skip_serializing_if = "Options::is_empty")]
+        /// Settings of the latent's own kind, where it has some.
+        options: Options = Options::default(),
         /// Dimensions of an embedding and of a code's mean; bits a position, for "bernoulli".
         embed: usize = 32,
         /// Codes in a codebook: one number for all layers, or a list with one for each layer, bottom first.
@@ -44,7 +47,7 @@ section! {
         /// Free bits: KL below this many nats a position is not pushed down (per layer, averaged over the batch).
         free_bits: f64 = 0.02,
         /// Likelihood of a pixel: "logistic" (one learnt scale), "logistic-channel" (one per channel) or "mixture".
-        likelihood: Likelihood = Likelihood::Logistic,
+        likelihood: String = "logistic".into(),
         /// Log scale of a logistic likelihood at the start; bytes span -0.5 to 0.5.
         log_scale: f64 = -3.5,
         /// Components of the "mixture" likelihood.
@@ -74,19 +77,6 @@ impl ModelConfig {
     /// How many layers of latents there are.
     pub fn layers(&self) -> usize {
         self.maps.len() * self.repeat
-    }
-
-    /// Bits of an image's latents when all values are alike often: code indices, or bits; none for Gaussians.
-    pub fn latent_bits(&self) -> Option<f64> {
-        let position = |layer: usize| match self.latent {
-            LatentKind::Code | LatentKind::Nearest => Some((self.codes.at(layer) as f64).log2()),
-            LatentKind::Bernoulli => Some(self.embed as f64),
-            LatentKind::Gaussian => None,
-        };
-        let sides = self.sides().into_iter().enumerate();
-        sides
-            .map(|(layer, side)| Some((side * side) as f64 * position(layer)?))
-            .sum()
     }
 
     /// The side of each layer's map, bottom first.
@@ -251,20 +241,6 @@ choice! {
 }
 
 choice! {
-    /// What a latent is.
-    pub enum LatentKind {
-        /// A code of a codebook, by its responsibility.
-        Code = "code",
-        /// The nearest code.
-        Nearest = "nearest",
-        /// A diagonal Gaussian.
-        Gaussian = "gaussian",
-        /// Bits.
-        Bernoulli = "bernoulli",
-    }
-}
-
-choice! {
     /// What the networks are made of.
     pub enum Backbone {
         /// Convolutions over maps.
@@ -333,18 +309,6 @@ choice! {
         StraightThrough = "straight-through",
         /// The Gumbel-softmax mixture of codes.
         Relaxed = "relaxed",
-    }
-}
-
-choice! {
-    /// Likelihood of a pixel.
-    pub enum Likelihood {
-        /// Discretised logistic, one scale for the whole image.
-        Logistic = "logistic",
-        /// Discretised logistic, one scale for each channel.
-        LogisticChannel = "logistic-channel",
-        /// Mixture of discretised logistics; green's mean follows red, blue's red and green.
-        Mixture = "mixture",
     }
 }
 
@@ -422,6 +386,58 @@ impl Leaf for Crop {
             Crop::Square(square) => format!("{square:?}"),
         }
     }
+}
+
+/// Settings of one kind of latent: `model.options.NAME`. Which there are, the kind says
+/// ([`crate::latent::Latent::options`]).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Options(toml::Table);
+
+impl Options {
+    /// Whether none is set.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names of those that are set.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// A list of whole numbers; none where it is not set, an error where it is something else.
+    pub fn numbers(&self, name: &str) -> crate::error::Result<Option<Vec<usize>>> {
+        let Some(value) = self.0.get(name) else {
+            return Ok(None);
+        };
+        match Vec::<usize>::read(value) {
+            Some(list) => Ok(Some(list)),
+            None => Err(crate::error::Error::new(format!(
+                "model.options.{name} is {value}; expected {}",
+                Vec::<usize>::expected()
+            ))),
+        }
+    }
+}
+
+impl Node for Options {
+    fn put(&mut self, path: &str, rest: &[&str], value: &toml::Value) -> Result<(), Problem> {
+        match (rest, value) {
+            ([], toml::Value::Table(table)) => self.0 = table.clone(),
+            ([], _) => return Err(misfit(path, "a table of settings", value)),
+            ([name], _) => {
+                self.0.insert(name.to_string(), value.clone());
+            }
+            ([name, below, ..], _) => {
+                return Err(Problem::Unknown {
+                    path: join(&join(path, name), below),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, _: &str, _: &'static str, _: &mut Vec<Key>) {}
 }
 
 /// Sizes of the codebooks.

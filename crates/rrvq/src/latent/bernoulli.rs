@@ -23,6 +23,9 @@
 //!
 //! Evaluation, sampling and reconstruction see hard bits, without noise. KL and log probabilities are exact sums.
 
+use super::{Drawn, Latent, LayerInputs, SampleMode, Weight};
+use crate::config::ModelConfig;
+use crate::streams;
 use rrvq_tensor::rng::Distribution;
 use rrvq_tensor::{Graph, Var};
 
@@ -40,9 +43,6 @@ pub struct Bits<'g> {
     /// What the layers below see: the same, moved by noise where there is some, with the estimator's gradient.
     pub z: Var<'g>,
 }
-
-/// Streams of the noise that moves bits lie beyond those of the layers' samples.
-const MOVES: u32 = 1 << 16;
 
 impl<'g> Bernoulli<'g> {
     /// All bits even, [rows, d].
@@ -67,7 +67,11 @@ impl<'g> Bernoulli<'g> {
         let hard = self.hard(noise_scale, stream);
         let point = match noise > 0.0 {
             true => {
-                let u = g.noise_stream(Distribution::Uniform, &a.shape(), MOVES + stream);
+                let u = g.noise_stream(
+                    Distribution::Uniform,
+                    &a.shape(),
+                    streams::bit_noise(stream),
+                );
                 hard * (1.0 - u * noise)
             }
             false => hard,
@@ -89,5 +93,58 @@ impl<'g> Bernoulli<'g> {
     /// log probability of bits ±1 in each row, [rows, 1].
     pub fn log_mass(&self, hard: Var<'g>) -> Var<'g> {
         -(-(hard * self.logits)).softplus().sum_last()
+    }
+}
+
+/// `model.latent = "bernoulli"`: d_e bits a position.
+pub struct Kind;
+
+impl Latent for Kind {
+    fn name(&self) -> &'static str {
+        "bernoulli"
+    }
+
+    fn about(&self) -> &'static str {
+        "bits (FouST)"
+    }
+
+    fn describe(&self, _config: &ModelConfig, layers: &str) -> String {
+        format!("bits in {layers}")
+    }
+
+    fn bits(&self, config: &ModelConfig, _layer: usize) -> Option<f64> {
+        Some(config.embed as f64)
+    }
+
+    fn has_scores(&self) -> bool {
+        true
+    }
+
+    fn draw<'g>(&self, at: &LayerInputs<'_, 'g>) -> Drawn<'g> {
+        let (config, d) = (at.config(), at.config().embed);
+        let (scale, stream) = (at.sampling.noise_scale, at.sampling.stream);
+        let p = match at.prior(d) {
+            Some(logits) => Bernoulli { logits },
+            None => Bernoulli::even(at.builder.graph, at.rows(), d),
+        };
+        let Some(logits) = at.posterior(d) else {
+            return Drawn::generated(p.hard(scale, stream));
+        };
+        let q = Bernoulli { logits };
+        let training = at.mode == SampleMode::Train;
+        let noise = if training {
+            config.bit_noise as f32
+        } else {
+            0.0
+        };
+        let bits = q.sample(noise, scale, stream);
+        let z = if training { bits.z } else { bits.hard };
+        Drawn {
+            weight: at.mode.weighs().then(|| Weight {
+                log_p: p.log_mass(bits.hard),
+                log_q: q.log_mass(bits.hard),
+            }),
+            ..Drawn::new(z, q.divergence(p))
+        }
     }
 }

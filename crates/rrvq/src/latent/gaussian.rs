@@ -1,5 +1,7 @@
 //! Diagonal Gaussians in place of codes: the Spatial-VAE, the paper's continuous twin of the same hierarchy.
 
+use super::{Drawn as Layer, Latent, LayerInputs, Weight};
+use crate::config::ModelConfig;
 use rrvq_tensor::rng::Distribution;
 use rrvq_tensor::{Graph, Var};
 
@@ -71,6 +73,54 @@ impl<'g> Gaussian<'g> {
             kl: self.divergence(prior),
             log_p: prior.log_density(z),
             log_q: self.log_density(z),
+        }
+    }
+}
+
+/// `model.latent = "gaussian"`: the Spatial-VAE.
+pub struct Kind;
+
+impl Latent for Kind {
+    fn name(&self) -> &'static str {
+        "gaussian"
+    }
+
+    fn about(&self) -> &'static str {
+        "a diagonal Gaussian (Spatial-VAE)"
+    }
+
+    fn describe(&self, _config: &ModelConfig, layers: &str) -> String {
+        format!("Gaussians in {layers}")
+    }
+
+    fn bits(&self, _config: &ModelConfig, _layer: usize) -> Option<f64> {
+        None
+    }
+
+    /// Gaussians start near the standard one: with outputs of variance 1 their first KL is enormous.
+    fn first_gain(&self) -> f32 {
+        0.1
+    }
+
+    fn draw<'g>(&self, at: &LayerInputs<'_, 'g>) -> Layer<'g> {
+        let d = at.config().embed;
+        let (scale, stream) = (at.sampling.noise_scale, at.sampling.stream);
+        let p = match at.prior(2 * d) {
+            Some(rows) => Gaussian::from_rows(rows),
+            None => Gaussian::standard(at.builder.graph, at.rows(), d),
+        };
+        let Some(rows) = at.posterior(2 * d) else {
+            return Layer::generated(p.sample(scale, stream));
+        };
+        let Drawn {
+            z,
+            kl,
+            log_p,
+            log_q,
+        } = Gaussian::from_rows(rows).draw(p, scale, stream);
+        Layer {
+            weight: at.mode.weighs().then_some(Weight { log_p, log_q }),
+            ..Layer::new(z, kl)
         }
     }
 }

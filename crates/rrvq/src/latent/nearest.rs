@@ -6,11 +6,14 @@
 //! knows no learning rate. A code that is hardly used any more would stay where it is for good; it starts again at an
 //! output of the current batch.
 
-use crate::config::CodebookRule;
-use crate::model::Pen;
+use super::codebook::{First, FirstBatch, Memory, Moved, mean_name, pick};
+use super::responsibility::any_code;
+use super::{Coded, Drawn, Latent, LayerInputs, Weight};
+use crate::config::{CodebookRule, ModelConfig};
+use crate::nn::Builder;
+use crate::streams;
 use rrvq_tensor::op::Sampled;
-use rrvq_tensor::rng::Distribution;
-use rrvq_tensor::{Graph, Init, Var};
+use rrvq_tensor::{Init, Var};
 
 /// Means of a layer's codes, [K, d_e].
 #[derive(Clone, Copy)]
@@ -27,12 +30,12 @@ pub struct Quantised<'g> {
 }
 
 impl<'g> Nearest<'g> {
-    pub fn draw(pen: &Pen<'g>, name: &str, codes: usize) -> Self {
-        let init = Init::Normal(pen.config.code_scale as f32);
-        let shape = [codes, pen.config.embed];
-        let mu = pen.graph.param(&mean_name(name), &shape, init);
+    pub fn draw(builder: &Builder<'g>, name: &str, codes: usize) -> Self {
+        let init = Init::Normal(builder.config.code_scale as f32);
+        let shape = [codes, builder.config.embed];
+        let mu = builder.graph.param(&mean_name(name), &shape, init);
         Nearest {
-            mu: match pen.config.codebook {
+            mu: match builder.config.codebook {
                 CodebookRule::Loss => mu,
                 // What averages decide, no gradient may move.
                 CodebookRule::Ema => mu.detach(),
@@ -47,11 +50,11 @@ impl<'g> Nearest<'g> {
     }
 
     /// Where averages move the codes, they start at outputs of the first batch.
-    pub fn starting(self, pen: &Pen<'g>, batch: &FirstBatch<'g>) -> Self {
-        match pen.config.codebook {
+    pub fn starting(self, builder: &Builder<'g>, batch: &FirstBatch<'g>) -> Self {
+        match builder.config.codebook {
             CodebookRule::Loss => self,
             CodebookRule::Ema => Nearest {
-                mu: batch.start(pen, self.mu, |found| found),
+                mu: batch.start(builder, self.mu, |found| found),
             },
         }
     }
@@ -77,36 +80,6 @@ impl<'g> Nearest<'g> {
     }
 }
 
-fn mean_name(name: &str) -> String {
-    format!("{name}.mean")
-}
-
-/// A vector that a training step keeps besides the parameters and their moments.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Memory {
-    pub name: String,
-    pub shape: Vec<usize>,
-    pub first: First,
-}
-
-/// What a memory holds before the first step.
-#[derive(Clone, Debug, PartialEq)]
-pub enum First {
-    Ones,
-    /// A copy of this parameter.
-    Parameter(String),
-}
-
-impl Memory {
-    pub fn len(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 /// The averages a codebook follows.
 #[derive(Clone, Copy, Debug)]
 pub struct Averages {
@@ -118,27 +91,16 @@ pub struct Averages {
     pub stream: u32,
 }
 
-/// What a step makes of a codebook and its memories.
-pub struct Moved<'g> {
-    /// The parameter of the means, and its next value, [K, d_e].
-    pub mean: (String, Var<'g>),
-    /// Next values of the memories.
-    pub memories: [(Memory, Var<'g>); 2],
-}
-
 /// Keeps a code that was never used from dividing by zero.
 const SMOOTHING: f32 = 1e-5;
 
-/// First stream of the noise that revives; layers below it draw their samples.
-const REVIVAL: u32 = 0x7000_0000;
-
 impl Averages {
     /// Those of `layer`, as the configuration has them.
-    pub fn of_layer(pen: &Pen<'_>, layer: usize) -> Averages {
+    pub fn of_layer(builder: &Builder<'_>, layer: usize) -> Averages {
         Averages {
-            decay: pen.config.codebook_decay as f32,
-            revive: pen.config.codebook_revive as f32,
-            stream: REVIVAL + 2 * layer as u32,
+            decay: builder.config.codebook_decay as f32,
+            revive: builder.config.codebook_revive as f32,
+            stream: streams::code_start(layer),
         }
     }
 
@@ -196,46 +158,84 @@ impl Averages {
     }
 }
 
-/// What a layer's codes may start at: its embeddings of a batch of `images`, [rows, d_e].
-pub struct FirstBatch<'g> {
-    /// What the layer's codebook is called.
-    pub name: String,
-    pub layer: usize,
-    pub e: Var<'g>,
-    pub images: usize,
-}
+/// `model.latent = "nearest"`: the VQ-VAE.
+pub struct Kind;
 
-impl<'g> FirstBatch<'g> {
-    /// The means, placed by any of these embeddings where this drawing is the one that finds first values: what is
-    /// initialised after them sees them there.
-    pub(super) fn start(
-        &self,
-        pen: &Pen<'g>,
-        mu: Var<'g>,
-        place: impl FnOnce(Var<'g>) -> Var<'g>,
-    ) -> Var<'g> {
-        if !pen.initialises() {
-            return mu;
-        }
-        let stream = Averages::of_layer(pen, self.layer).stream;
-        let mu = place(pick(self.e, self.images, mu.dim(0), stream));
-        pen.start_at(&mean_name(&self.name), mu);
-        mu
+impl Kind {
+    fn book<'g>(&self, at: &LayerInputs<'_, 'g>) -> Nearest<'g> {
+        Nearest::draw(at.builder, &at.codebook(), at.config().codes.at(at.layer))
     }
 }
 
-/// Any `count` rows of `e`, [count, d_e]: for each an image, then a position in it. Two draws of some hundred numbers in
-/// place of one among all rows, which would need noise for every pair.
-fn pick<'g>(e: Var<'g>, images: usize, count: usize, stream: u32) -> Var<'g> {
-    let g: &Graph = e.graph();
-    let (positions, embed) = (e.dim(0) / images, e.dim(1));
-    let noise = |len: usize, stream| g.noise_stream(Distribution::Uniform, &[count, len], stream);
-    let image = noise(images, stream).argmax_last();
-    let of_image = e.reshape(&[images, positions * embed]).gather(image);
-    let lots = noise(positions, stream + 1);
-    let drawn = lots.equal(lots.max_last());
-    // Of equal lots, which are rare, the mean.
-    let share = (drawn / drawn.sum_last()).reshape(&[count, positions, 1]);
-    let chosen = of_image.reshape(&[count, positions, embed]) * share;
-    chosen.sum_to(&[count, 1, embed]).reshape(&[count, embed])
+impl Latent for Kind {
+    fn name(&self) -> &'static str {
+        "nearest"
+    }
+
+    fn about(&self) -> &'static str {
+        "the nearest code of a codebook (VQ-VAE)"
+    }
+
+    fn describe(&self, config: &ModelConfig, layers: &str) -> String {
+        format!("nearest codes in {layers}, codebook by {}", config.codebook)
+    }
+
+    fn bits(&self, config: &ModelConfig, layer: usize) -> Option<f64> {
+        Some((config.codes.at(layer) as f64).log2())
+    }
+
+    fn coded(&self) -> Option<&dyn Coded> {
+        Some(self)
+    }
+
+    fn draw<'g>(&self, at: &LayerInputs<'_, 'g>) -> Drawn<'g> {
+        let (config, book) = (at.config(), self.book(at));
+        let Some(e) = at.posterior(config.embed) else {
+            return Drawn::generated(any_code(book.mu, at.rows(), at.sampling.stream));
+        };
+        let book = book.starting(at.builder, &at.first_batch(e));
+        let found = book.quantise(e, config.commitment as f32, config.codebook);
+        let Sampled { z, index, kl } = found.sampled;
+        let averages = Averages::of_layer(at.builder, at.layer);
+        let codes = config.codes.at(at.layer);
+        Drawn {
+            code: Some(index),
+            penalty: Some(found.penalty),
+            moved: (config.codebook == CodebookRule::Ema)
+                .then(|| averages.moved(&at.codebook(), codes, e, index, at.batch)),
+            // The posterior is certain; all codes are equally likely under the prior.
+            weight: at.mode.weighs().then(|| Weight {
+                log_p: -kl,
+                log_q: kl * 0.0,
+            }),
+            ..Drawn::new(z, kl)
+        }
+    }
+}
+
+impl Coded for Kind {
+    fn codes(&self, config: &ModelConfig, layer: usize) -> usize {
+        config.codes.at(layer)
+    }
+
+    fn certain(&self) -> bool {
+        true
+    }
+
+    fn has_codebook(&self) -> bool {
+        true
+    }
+
+    fn log_prior<'g>(&self, _at: &LayerInputs<'_, 'g>) -> Option<Var<'g>> {
+        None
+    }
+
+    fn log_posterior<'g>(&self, at: &LayerInputs<'_, 'g>) -> Var<'g> {
+        let e = at.posterior(at.config().embed).expect("an image is given");
+        self.book(at).closeness(e)
+    }
+
+    fn embed<'g>(&self, at: &LayerInputs<'_, 'g>, index: Var<'g>) -> Var<'g> {
+        self.book(at).mu.gather(index)
+    }
 }

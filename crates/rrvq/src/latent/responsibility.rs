@@ -5,9 +5,10 @@
 //! the same out of plain operations: the reference the fused one is tested against, and the way to the log
 //! probabilities of single samples that an importance bound needs.
 
-use super::nearest::FirstBatch;
-use crate::config::{CodeStart, Sigma};
-use crate::model::Pen;
+use super::codebook::FirstBatch;
+use super::{Coded, Drawn, Latent, LayerInputs, SampleMode, Weight};
+use crate::config::{CodeStart, ModelConfig, PriorKind, Sigma, Top};
+use crate::nn::Builder;
 use rrvq_tensor::op::{Embeddings, Sampled};
 use rrvq_tensor::rng::Distribution;
 use rrvq_tensor::{Init, Var};
@@ -62,11 +63,11 @@ pub struct Weighed<'g> {
 }
 
 impl<'g> Codebook<'g> {
-    pub fn draw(pen: &Pen<'g>, name: &str, codes: usize) -> Self {
-        let (g, d) = (pen.graph, pen.config.embed);
-        let scale = pen.config.code_scale as f32;
+    pub fn draw(builder: &Builder<'g>, name: &str, codes: usize) -> Self {
+        let (g, d) = (builder.graph, builder.config.embed);
+        let scale = builder.config.code_scale as f32;
         let mu = g.param(&format!("{name}.mean"), &[codes, d], Init::Normal(scale));
-        let logvar = match pen.config.sigma {
+        let logvar = match builder.config.sigma {
             Sigma::Diagonal => g.param(&format!("{name}.logvar"), &[codes, d], Init::Constant(0.0)),
             Sigma::Isotropic => g
                 .param(&format!("{name}.logvar"), &[codes, 1], Init::Constant(0.0))
@@ -77,14 +78,14 @@ impl<'g> Codebook<'g> {
     }
 
     /// The codes where the configuration has them start.
-    pub fn starting(self, pen: &Pen<'g>, batch: &FirstBatch<'g>) -> Self {
-        let scale = pen.config.code_scale as f32;
+    pub fn starting(self, builder: &Builder<'g>, batch: &FirstBatch<'g>) -> Self {
+        let scale = builder.config.code_scale as f32;
         // Two codes may be given the same embedding; a little of the noise keeps them apart.
         let place = |found: Var<'g>| found * scale + self.mu * 0.1;
-        match pen.config.code_start {
+        match builder.config.code_start {
             CodeStart::Normal => self,
             CodeStart::Embeddings => Codebook {
-                mu: batch.start(pen, self.mu, place),
+                mu: batch.start(builder, self.mu, place),
                 ..self
             },
         }
@@ -166,5 +167,135 @@ impl<'g> Codebook<'g> {
             log_q: (hard * log_q).sum_last(),
             log_p: (hard * log_p).sum_last(),
         }
+    }
+}
+
+/// `model.latent = "code"`: codes by their responsibilities, the paper's own latent.
+pub struct Kind;
+
+impl Kind {
+    fn book<'g>(&self, at: &LayerInputs<'_, 'g>) -> Codebook<'g> {
+        Codebook::draw(at.builder, &at.codebook(), at.config().codes.at(at.layer))
+    }
+
+    /// What the prior makes of e_θ = pstrap_ℓ(d_{ℓ+1}).
+    fn prior<'g>(&self, at: &LayerInputs<'_, 'g>) -> Prior<'g> {
+        let config = at.config();
+        let (width, of): (usize, fn(Var<'g>) -> Prior<'g>) = match config.prior {
+            PriorKind::Embedding => (config.embed, Prior::Embedding),
+            PriorKind::Direct => (config.codes.at(at.layer), Prior::Direct),
+        };
+        at.prior(width).map_or(Prior::Uniform, of)
+    }
+}
+
+impl Latent for Kind {
+    fn name(&self) -> &'static str {
+        "code"
+    }
+
+    fn about(&self) -> &'static str {
+        "a code by responsibilities (rVQ, RRVQ)"
+    }
+
+    fn describe(&self, config: &ModelConfig, layers: &str) -> String {
+        let prior = match (config.prior, config.top, config.layers()) {
+            (_, Top::Uniform, 1) => "uniform",
+            (PriorKind::Embedding, ..) => "embedding",
+            (PriorKind::Direct, ..) => "direct",
+        };
+        let variances = match config.sigma {
+            Sigma::One => "variances 1",
+            Sigma::Isotropic => "one variance a code",
+            Sigma::Diagonal => "learnt variances",
+        };
+        format!("codes in {layers}, {prior} prior, {variances}")
+    }
+
+    fn bits(&self, config: &ModelConfig, layer: usize) -> Option<f64> {
+        Some((config.codes.at(layer) as f64).log2())
+    }
+
+    fn coded(&self) -> Option<&dyn Coded> {
+        Some(self)
+    }
+
+    fn has_scores(&self) -> bool {
+        true
+    }
+
+    fn can_split(&self) -> bool {
+        true
+    }
+
+    fn instability(&self, config: &ModelConfig) -> Option<&'static str> {
+        // The paper found this one ablation unstable too.
+        let known = config.prior == PriorKind::Direct && config.sigma != Sigma::One;
+        known.then_some(
+            "a direct prior with learnt variances is known to be unstable: model.sigma=\"one\" is steadier",
+        )
+    }
+
+    /// p(z_ℓ | z_>ℓ) are the responsibilities for e_θ (eq. rr_p), q(z_ℓ | z_>ℓ, x) those for
+    /// e_φ = qladder_ℓ(d̂_ℓ) + qstrap_ℓ(d_{ℓ+1}) (eq. rr_q), of the same codes.
+    fn draw<'g>(&self, at: &LayerInputs<'_, 'g>) -> Drawn<'g> {
+        let book = self.book(at);
+        let p = self.prior(at);
+        let Some(e_q) = at.posterior(at.config().embed) else {
+            return Drawn::generated(book.sample_prior(p, at.rows(), at.sampling));
+        };
+        if !at.mode.weighs() {
+            let book = book.starting(at.builder, &at.first_batch(e_q));
+            let Sampled { z, index, kl } = book.sample(e_q, p, at.sampling);
+            return Drawn {
+                code: Some(index),
+                ..Drawn::new(z, kl)
+            };
+        }
+        let Weighed {
+            sampled: Sampled { z, index, kl },
+            log_p,
+            log_q,
+        } = book.sample_slowly(e_q, p, at.sampling);
+        let z = match at.mode {
+            SampleMode::Scored => book.mu.gather(index),
+            _ => z,
+        };
+        Drawn {
+            code: Some(index),
+            weight: Some(Weight { log_p, log_q }),
+            ..Drawn::new(z, kl)
+        }
+    }
+}
+
+impl Coded for Kind {
+    fn codes(&self, config: &ModelConfig, layer: usize) -> usize {
+        config.codes.at(layer)
+    }
+
+    fn certain(&self) -> bool {
+        false
+    }
+
+    fn has_codebook(&self) -> bool {
+        true
+    }
+
+    fn log_prior<'g>(&self, at: &LayerInputs<'_, 'g>) -> Option<Var<'g>> {
+        match self.prior(at) {
+            Prior::Uniform => None,
+            Prior::Embedding(e) => Some(self.book(at).log_responsibilities(e)),
+            Prior::Direct(logits) => Some(logits.log_softmax()),
+        }
+    }
+
+    fn log_posterior<'g>(&self, at: &LayerInputs<'_, 'g>) -> Var<'g> {
+        let e = at.posterior(at.config().embed).expect("an image is given");
+        self.book(at).log_responsibilities(e)
+    }
+
+    fn embed<'g>(&self, at: &LayerInputs<'_, 'g>, index: Var<'g>) -> Var<'g> {
+        self.book(at).mu.gather(index)
     }
 }

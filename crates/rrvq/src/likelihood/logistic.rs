@@ -5,8 +5,9 @@
 //! σ(a) − σ(b) = σ(a) · σ(−b) · (1 − e^(b−a)), so its log is a sum of three terms none of which can cancel:
 //! no small constant is needed to keep the logarithm finite.
 
-use crate::config::Likelihood;
-use crate::model::Pen;
+use super::{Bins, Likelihood, Pixels};
+use crate::config::ModelConfig;
+use crate::nn::Builder;
 use rrvq_tensor::{Init, Var};
 
 /// Width of a bin.
@@ -21,31 +22,73 @@ pub struct Logistic<'g> {
     inverse_scale: Var<'g>,
 }
 
-impl<'g> Logistic<'g> {
-    /// `raw` is [n, h, w, channels].
-    pub fn draw(pen: &Pen<'g>, raw: Var<'g>) -> Self {
-        let g = pen.graph;
-        let start = Init::Constant(pen.config.log_scale as f32);
-        let per_channel = pen.config.likelihood == Likelihood::LogisticChannel;
-        let shape = if per_channel { &[raw.dim(3)][..] } else { &[] };
-        let log_scale = g.param("likelihood.log_scale", shape, start);
-        Logistic {
-            mean: raw,
-            inverse_scale: (-log_scale).exp(),
+/// One scale for the whole image.
+pub static SHARED: Kind = Kind { per_channel: false };
+/// One scale for each channel.
+pub static PER_CHANNEL: Kind = Kind { per_channel: true };
+
+/// `model.likelihood = "logistic"` and `"logistic-channel"`.
+pub struct Kind {
+    per_channel: bool,
+}
+
+impl Likelihood for Kind {
+    fn name(&self) -> &'static str {
+        match self.per_channel {
+            false => "logistic",
+            true => "logistic-channel",
         }
     }
 
-    /// log p(x) of each image in nats, [n, 1]; `bytes` are the pixel values 0 … 255 as f32.
-    pub fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
+    fn about(&self) -> &'static str {
+        match self.per_channel {
+            false => "discretised logistic, one scale for the whole image",
+            true => "discretised logistic, one scale for each channel",
+        }
+    }
+
+    fn channels(&self, config: &ModelConfig) -> usize {
+        config.image_channels
+    }
+
+    fn pixels<'g>(&self, builder: &Builder<'g>, raw: Var<'g>) -> Box<dyn Pixels<'g> + 'g> {
+        let start = Init::Constant(builder.config.log_scale as f32);
+        let per_channel = [raw.dim(3)];
+        let shape = if self.per_channel {
+            &per_channel[..]
+        } else {
+            &[]
+        };
+        let log_scale = builder.graph.param("likelihood.log_scale", shape, start);
+        Box::new(Logistic {
+            mean: raw,
+            inverse_scale: (-log_scale).exp(),
+        })
+    }
+
+    fn bins(&self, config: &ModelConfig) -> Option<Bins> {
+        Some(Bins {
+            channels: config.image_channels,
+            components: 1,
+            coefficients: false,
+            width: BIN,
+        })
+    }
+}
+
+impl<'g> Pixels<'g> for Logistic<'g> {
+    fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
         let log_p = log_mass(bytes, self.mean, self.inverse_scale, BIN);
         let n = bytes.dim(0);
         log_p.reshape(&[n, bytes.size() / n]).sum_last()
     }
-}
 
-impl<'g> Logistic<'g> {
-    /// What a coder needs for each pixel, as a mixture of one: weight 1, means, 1 / s; [n · h · w, 1 + 2 · channels].
-    pub fn numbers(&self) -> Var<'g> {
+    fn mean(&self) -> Var<'g> {
+        self.mean
+    }
+
+    /// A mixture of one: weight 1, means, 1 / s; [n · h · w, 1 + 2 · channels].
+    fn numbers(&self) -> Var<'g> {
         let g = self.mean.graph();
         let channels = self.mean.dim(3);
         let shape = [self.mean.size() / channels, channels];

@@ -12,8 +12,9 @@
 //! that is one fused kernel forward, and nothing wider than the decoder's output is kept.
 
 use super::logistic::log_mass;
+use super::{Bins, Likelihood, Pixels};
 use crate::config::ModelConfig;
-use crate::model::Pen;
+use crate::nn::Builder;
 use rrvq_tensor::{Init, Var};
 
 /// Width of a bin.
@@ -42,20 +43,14 @@ fn slots(image_channels: usize) -> usize {
 }
 
 impl<'g> Mixture<'g> {
-    /// Channels the decoder must give for each pixel.
-    pub fn channels(config: &ModelConfig) -> usize {
-        slots(config.image_channels) * config.mixtures
-    }
-
-    /// `raw` is a map with [`Mixture::channels`] channels.
-    pub fn draw(pen: &Pen<'g>, raw: Var<'g>) -> Self {
-        let (g, config) = (pen.graph, pen.config);
+    fn draw(builder: &Builder<'g>, raw: Var<'g>) -> Self {
+        let (g, config) = (builder.graph, builder.config);
         let components = config.mixtures;
         let centres = g.param("likelihood.centres", &[components], Init::Constant(0.0));
         // Components that start alike would stay alike; the middle of m equal parts of the range is each one's own.
         let part = |k: usize| SPREAD * ((2 * k + 1) as f32 / components as f32 - 1.0);
         let parts: Vec<Var<'g>> = (0..components).map(|k| g.full(part(k), &[1])).collect();
-        pen.start_at("likelihood.centres", g.concat(&parts, 0));
+        builder.start_at("likelihood.centres", g.concat(&parts, 0));
         let shape = [raw.dim(0), raw.dim(1), raw.dim(2), config.image_channels];
         let rows = shape[..3].iter().product();
         Mixture {
@@ -103,9 +98,40 @@ impl<'g> Mixture<'g> {
         let raw = self.slot(1 + self.shape[3] + channel) + self.log_scale;
         (-(raw.softplus() + LEAST_LOG_SCALE as f32)).exp()
     }
+}
 
-    /// log p(x) of each image in nats, [n, 1]; `bytes` are the pixel values 0 … 255 as f32.
-    pub fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
+/// `model.likelihood = "mixture"`.
+pub struct Kind;
+
+impl Likelihood for Kind {
+    fn name(&self) -> &'static str {
+        "mixture"
+    }
+
+    fn about(&self) -> &'static str {
+        "mixture of discretised logistics; green's mean follows red, blue's red and green"
+    }
+
+    fn channels(&self, config: &ModelConfig) -> usize {
+        slots(config.image_channels) * config.mixtures
+    }
+
+    fn pixels<'g>(&self, builder: &Builder<'g>, raw: Var<'g>) -> Box<dyn Pixels<'g> + 'g> {
+        Box::new(Mixture::draw(builder, raw))
+    }
+
+    fn bins(&self, config: &ModelConfig) -> Option<Bins> {
+        Some(Bins {
+            channels: config.image_channels,
+            components: config.mixtures,
+            coefficients: true,
+            width: BIN,
+        })
+    }
+}
+
+impl<'g> Pixels<'g> for Mixture<'g> {
+    fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
         let [n, h, w, channels] = self.shape;
         let bytes = bytes.reshape(&[n * h * w, channels]);
         let channel = |c: usize| bytes.slice(1, c, 1);
@@ -126,7 +152,7 @@ impl<'g> Mixture<'g> {
 
     /// What a coder needs for each pixel, m numbers a slot: weights, means before what earlier channels add, 1 / s,
     /// coefficients of the earlier channels; [n · h · w, slots · m].
-    pub fn numbers(&self) -> Var<'g> {
+    fn numbers(&self) -> Var<'g> {
         let channels = self.shape[3];
         let mut parts = vec![self.logits().softmax()];
         parts.extend((0..channels).map(|c| self.own_mean(c)));
@@ -139,7 +165,7 @@ impl<'g> Mixture<'g> {
     ///
     /// Within a component the channels follow each other in order, each from the means of those before it. A mean
     /// beyond the border stands for the border: no byte lies outside.
-    pub fn mean(&self) -> Var<'g> {
+    fn mean(&self) -> Var<'g> {
         let g = self.raw.graph();
         let border = 1.0 - BIN / 2.0;
         let weights = self.logits().softmax();

@@ -1,19 +1,75 @@
-//! Likelihoods of 8-bit pixels given the decoder's output. One file a kind; [`Pixels`] is whichever the settings name.
+//! Likelihoods of 8-bit pixels given the decoder's output. One file a kind.
+//!
+//! A kind implements [`Likelihood`]. To add one, write its file and name it in [`KINDS`].
 
 pub mod logistic;
 pub mod mixture;
 
-use crate::config::{Likelihood, ModelConfig};
-use crate::model::Pen;
-use logistic::Logistic;
-use mixture::Mixture;
+use crate::config::ModelConfig;
+use crate::error::{Error, Result};
+use crate::nn::Builder;
 use rrvq_tensor::Var;
+
+/// Every kind of likelihood, in the order help texts list them.
+pub static KINDS: [&dyn Likelihood; 3] =
+    [&logistic::SHARED, &logistic::PER_CHANNEL, &mixture::Kind];
+
+/// The kind called `name`.
+pub fn find(name: &str) -> Result<&'static dyn Likelihood> {
+    let found = KINDS.iter().find(|kind| kind.name() == name);
+    found.copied().ok_or_else(|| {
+        let known = KINDS.map(|kind| format!("\"{}\"", kind.name())).join(", ");
+        Error::new(format!(
+            "model.likelihood is \"{name}\"; expected one of {known}"
+        ))
+    })
+}
+
+/// The likelihood of a model.
+///
+/// # Panics
+/// Where there is no such kind, which [`crate::config::Config::validate`] refuses.
+pub fn of(config: &ModelConfig) -> &'static dyn Likelihood {
+    find(&config.likelihood).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A kind of likelihood.
+pub trait Likelihood: Sync {
+    /// The word for it in `model.likelihood`.
+    fn name(&self) -> &'static str;
+
+    /// One line on what it is, for help texts.
+    fn about(&self) -> &'static str;
+
+    /// Channels the decoder must give for each pixel.
+    fn channels(&self, config: &ModelConfig) -> usize;
+
+    /// The distribution of pixels; `raw` is a map with [`Likelihood::channels`] channels.
+    fn pixels<'g>(&self, builder: &Builder<'g>, raw: Var<'g>) -> Box<dyn Pixels<'g> + 'g>;
+
+    /// How a codec is to read [`Pixels::numbers`]; none where it cannot code such pixels.
+    fn bins(&self, config: &ModelConfig) -> Option<Bins>;
+}
+
+/// A distribution of the pixels of images.
+pub trait Pixels<'g> {
+    /// log p(x) of each image in nats, [n, 1]; `bytes` are the pixel values 0 … 255 as f32.
+    fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g>;
+
+    /// Mean of each pixel, [n, h, w, channels]; bytes span [−0.5, 0.5].
+    fn mean(&self) -> Var<'g>;
+
+    /// What a codec needs for each pixel, [n · h · w, numbers]; [`Likelihood::bins`] says how to read them.
+    fn numbers(&self) -> Var<'g>;
+}
 
 /// How the numbers of a pixel are to be read: for each of `components`, its weight; a mean for each channel; 1 / s for
 /// each channel; and, where there are coefficients, one for each pair of channels, (1, 0), (2, 0), (2, 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bins {
+    /// Channels of a pixel.
     pub channels: usize,
+    /// Components of the mixture.
     pub components: usize,
     /// Whether a channel's means move with the values of the channels before it.
     pub coefficients: bool,
@@ -22,77 +78,9 @@ pub struct Bins {
 }
 
 impl Bins {
-    pub fn of(config: &ModelConfig) -> Bins {
-        let channels = config.image_channels;
-        match config.likelihood {
-            Likelihood::Logistic | Likelihood::LogisticChannel => Bins {
-                channels,
-                components: 1,
-                coefficients: false,
-                width: logistic::BIN,
-            },
-            Likelihood::Mixture => Bins {
-                channels,
-                components: config.mixtures,
-                coefficients: true,
-                width: mixture::BIN,
-            },
-        }
-    }
-
     /// Numbers of a pixel.
     pub fn numbers(&self) -> usize {
         let pairs = self.channels * (self.channels - 1) / 2;
         self.components * (1 + 2 * self.channels + if self.coefficients { pairs } else { 0 })
-    }
-}
-
-/// What a likelihood makes of the decoder's output.
-pub enum Pixels<'g> {
-    Logistic(Logistic<'g>),
-    Mixture(Mixture<'g>),
-}
-
-impl<'g> Pixels<'g> {
-    /// Channels the decoder must give for each pixel.
-    pub fn channels(config: &ModelConfig) -> usize {
-        match config.likelihood {
-            Likelihood::Logistic | Likelihood::LogisticChannel => config.image_channels,
-            Likelihood::Mixture => Mixture::channels(config),
-        }
-    }
-
-    /// `raw` is a map with [`Pixels::channels`] channels.
-    pub fn draw(pen: &Pen<'g>, raw: Var<'g>) -> Self {
-        match pen.config.likelihood {
-            Likelihood::Logistic | Likelihood::LogisticChannel => {
-                Pixels::Logistic(Logistic::draw(pen, raw))
-            }
-            Likelihood::Mixture => Pixels::Mixture(Mixture::draw(pen, raw)),
-        }
-    }
-
-    /// log p(x) of each image in nats, [n, 1]; `bytes` are the pixel values 0 … 255 as f32.
-    pub fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
-        match self {
-            Pixels::Logistic(pixels) => pixels.log_likelihood(bytes),
-            Pixels::Mixture(pixels) => pixels.log_likelihood(bytes),
-        }
-    }
-
-    /// What a coder needs for each pixel, [n · h · w, numbers]; [`Bins::of`] says how to read them.
-    pub fn numbers(&self) -> Var<'g> {
-        match self {
-            Pixels::Logistic(pixels) => pixels.numbers(),
-            Pixels::Mixture(pixels) => pixels.numbers(),
-        }
-    }
-
-    /// Mean of each pixel, [n, h, w, channels]; bytes span [−0.5, 0.5].
-    pub fn mean(&self) -> Var<'g> {
-        match self {
-            Pixels::Logistic(pixels) => pixels.mean,
-            Pixels::Mixture(pixels) => pixels.mean(),
-        }
     }
 }

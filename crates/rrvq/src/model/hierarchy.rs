@@ -1,23 +1,23 @@
 //! Up pass, down pass, ELBO.
 //!
-//! The down pass is written once, out of the pieces in `steps`. What differs between inference and generation is
-//! where a layer's sample comes from ([`Posterior`]): q in inference, p in generation.
+//! The down pass is written once. What differs between inference and generation is where a layer's sample comes from: q
+//! in inference, p in generation; both stand side by side in the `draw` of each kind of latent ([`crate::latent`]).
 
-use super::backbone::{Pen, Resize};
-use super::layer::{Latent, Look, Spot, Weight};
-use crate::config::{Backbone, LatentKind, ModelConfig, Sample};
-use crate::latent::nearest::Moved;
+use crate::config::{Backbone, ModelConfig, Sample};
+use crate::latent::codebook::Moved;
 use crate::latent::responsibility::Sampling;
-use crate::likelihood::Pixels;
+use crate::latent::{self, Drawn, Evidence, Latent, LayerInputs, SampleMode};
+use crate::likelihood::{self, Pixels};
+use crate::nn::{Builder, Geometry, Resize, layer_name};
 use rrvq_tensor::optim::Optimiser;
-use rrvq_tensor::{DType, Graph, Var};
+use rrvq_tensor::{DType, Graph, Init, Var};
 
-/// A model on a drawing surface.
+/// A model drawn into a graph.
 pub struct Hierarchy<'g> {
-    pub pen: Pen<'g>,
-    /// Sides of each layer's map of latents, and of its features.
-    pub(super) sides: Vec<usize>,
-    pub(super) features: Vec<usize>,
+    /// What it is drawn with.
+    pub builder: Builder<'g>,
+    pub(super) geometry: Geometry,
+    pub(super) latent: &'static dyn Latent,
     /// Images, and samples of each.
     images: usize,
     particles: usize,
@@ -49,35 +49,30 @@ pub struct Elbo<'g> {
 
 /// Where the samples of the down pass come from.
 #[derive(Clone, Copy)]
-struct Posterior<'a, 'g> {
-    /// Up-pass features of each layer, bottom first; without them, samples come from the prior.
-    up: Option<&'a [Var<'g>]>,
-    /// Codes of each layer, bottom first, [n · M, 1]; with them, nothing is sampled.
-    given: Option<&'a [Var<'g>]>,
-    look: Look,
-}
-
-/// What the down pass gives.
-struct Down<'g> {
-    features: Var<'g>,
-    latents: Vec<Latent<'g>>,
-    /// Of each layer's samples, where asked for.
-    weights: Vec<Weight<'g>>,
+enum Source<'a, 'g> {
+    /// The posterior, from up-pass features of each layer, bottom first.
+    Posterior(&'a [Var<'g>], SampleMode),
+    /// The prior.
+    Prior,
+    /// Codes of each layer, bottom first, [n · M, 1]: nothing is sampled.
+    Given(&'a [Var<'g>]),
 }
 
 impl<'g> Hierarchy<'g> {
+    /// The model that `config` describes, for batches of `batch` images.
     pub fn new(graph: &'g Graph, config: &'g ModelConfig, batch: usize) -> Self {
-        Self::with_pen(Pen::new(graph, config), batch)
+        Self::with_builder(Builder::new(graph, config), batch)
     }
 
-    pub fn with_pen(pen: Pen<'g>, batch: usize) -> Self {
+    /// The same with a builder that may initialise.
+    pub fn with_builder(builder: Builder<'g>, batch: usize) -> Self {
         Hierarchy {
-            sides: pen.config.sides(),
-            features: Self::feature_sides(&pen),
+            geometry: Geometry::new(builder.config),
+            latent: latent::of(builder.config),
             images: batch,
             particles: 1,
             batch,
-            pen,
+            builder,
         }
     }
 
@@ -88,14 +83,15 @@ impl<'g> Hierarchy<'g> {
         self
     }
 
+    /// Samples of each image.
     pub fn particles(&self) -> usize {
         self.particles
     }
 
     /// The input all programs that look at images share.
     pub fn images(&self) -> Var<'g> {
-        let c = self.pen.config;
-        self.pen.graph.input(
+        let c = self.builder.config;
+        self.builder.graph.input(
             "images",
             &[self.images, c.size, c.size, c.image_channels],
             DType::U8,
@@ -104,26 +100,25 @@ impl<'g> Hierarchy<'g> {
 
     /// The ELBO as training sees it.
     pub fn training_elbo(&self) -> Elbo<'g> {
-        let relaxed = self.pen.config.sample == Sample::Relaxed;
-        self.elbo(Look::Train { relaxed })
+        self.elbo(SampleMode::Train)
     }
 
     /// The ELBO with hard samples, the only one that is reported.
     pub fn hard_elbo(&self) -> Elbo<'g> {
-        self.elbo(Look::Hard)
+        self.elbo(SampleMode::Hard)
     }
 
     /// The same with the log weight of the sample, for the importance bound.
     pub fn weighed_elbo(&self) -> Elbo<'g> {
-        self.elbo(Look::Weighed)
+        self.elbo(SampleMode::Weighed)
     }
 
     /// The same for an estimator that scores samples instead of looking through them.
     pub fn scored_elbo(&self) -> Elbo<'g> {
-        self.elbo(Look::Scored)
+        self.elbo(SampleMode::Scored)
     }
 
-    fn elbo(&self, look: Look) -> Elbo<'g> {
+    fn elbo(&self, mode: SampleMode) -> Elbo<'g> {
         let bytes = self.images().to_f32();
         let up = self.up(bytes);
         let up: Vec<Var<'g>> = up
@@ -131,39 +126,29 @@ impl<'g> Hierarchy<'g> {
             .map(|map| self.for_each_particle(map))
             .collect();
         let bytes = self.for_each_particle(bytes);
-        let mut down = self.down(Posterior {
-            up: Some(&up),
-            given: None,
-            look,
-        });
-        let pixels = self.decode(down.features);
+        let (d, mut layers) = self.down(Source::Posterior(&up, mode));
+        let pixels = self.decode(d);
         let log_likelihood = pixels.log_likelihood(bytes);
         let n = self.batch;
         let per_image = |rows: Var<'g>| rows.reshape(&[n, rows.size() / n]).sum_last();
-        let log_weight = look.weighs().then(|| {
-            let of_layer = |w: &Weight<'g>| per_image(w.log_p - w.log_q);
-            let layers = down.weights.iter().map(of_layer);
-            layers.fold(log_likelihood, |sum, w| sum + w)
+        let weights: Vec<_> = layers.iter().filter_map(|l| l.weight).collect();
+        let log_weight = mode.weighs().then(|| {
+            let of_layers = weights.iter().map(|w| per_image(w.log_p - w.log_q));
+            of_layers.fold(log_likelihood, |sum, w| sum + w)
         });
         Elbo {
             log_likelihood,
-            samples: down.latents.iter().map(|l| l.z).collect(),
-            kl: down.latents.iter().map(|l| per_image(l.kl)).collect(),
-            codes: down.latents.iter().filter_map(|l| l.code).collect(),
-            penalty: down
-                .latents
+            samples: layers.iter().map(|l| l.z).collect(),
+            kl: layers.iter().map(|l| per_image(l.kl)).collect(),
+            codes: layers.iter().filter_map(|l| l.code).collect(),
+            penalty: layers
                 .iter()
                 .filter_map(|l| l.penalty.map(per_image))
                 .reduce(|a, b| a + b),
-            moved: down
-                .latents
-                .iter_mut()
-                .filter_map(|l| l.moved.take())
-                .collect(),
+            moved: layers.iter_mut().filter_map(|l| l.moved.take()).collect(),
             picture: to_bytes(pixels.mean()),
             log_weight,
-            log_q: down
-                .weights
+            log_q: weights
                 .iter()
                 .map(|w| per_image(w.log_q))
                 .reduce(|a, b| a + b),
@@ -181,97 +166,133 @@ impl<'g> Hierarchy<'g> {
 
     /// Pictures from the prior, one top-down pass: means of the pixels in bytes.
     pub fn generate(&self) -> Var<'g> {
-        let down = self.down(Posterior {
-            up: None,
-            given: None,
-            look: Look::Hard,
-        });
-        to_bytes(self.decode(down.features).mean())
+        self.shown(self.down(Source::Prior).0)
     }
 
     /// Pictures of given codes, [n · M, 1] for each layer, bottom first: means of the pixels in bytes.
     pub fn picture_of(&self, codes: &[Var<'g>]) -> Var<'g> {
-        let down = self.down(Posterior {
-            up: None,
-            given: Some(codes),
-            look: Look::Hard,
-        });
-        to_bytes(self.decode(down.features).mean())
+        self.shown(self.down(Source::Given(codes)).0)
     }
 
     /// d̂_1 = enc_1(x), d̂_ℓ = enc_ℓ(d̂_{ℓ−1}).
     pub(super) fn up(&self, bytes: Var<'g>) -> Vec<Var<'g>> {
-        let pen = &self.pen;
-        let c = pen.config.channels;
+        let builder = &self.builder;
+        let c = builder.config.channels;
         // Pixel centres in (−1, 1).
         let x = (bytes + 0.5) * (1.0 / 128.0) - 1.0;
-        let mut h = match pen.config.backbone {
-            Backbone::Convolution => pen.conv("enc.1", x, c, 3, 2),
-            Backbone::Mlp => pen.dense_image("enc.1", x),
+        let mut h = match builder.config.backbone {
+            Backbone::Convolution => builder.conv("enc.1", x, c, 3, 2),
+            Backbone::Mlp => builder.dense_image("enc.1", x),
         };
         let mut step = 0;
-        while h.dim(1) > self.features[0] {
+        while h.dim(1) > self.geometry.features[0] {
             step += 1;
-            h = pen.conv(&format!("enc.1.down{step}"), h.elu(), c, 3, 2);
+            h = builder.conv(&format!("enc.1.down{step}"), h.elu(), c, 3, 2);
         }
         let mut features = vec![h];
-        for layer in 1..self.features.len() {
-            let shrinks = self.features[layer] < self.features[layer - 1];
+        for layer in 1..self.geometry.layers() {
+            let shrinks = self.geometry.features[layer] < self.geometry.features[layer - 1];
             let resize = if shrinks { Resize::Down } else { Resize::Same };
-            h = pen.blocks(&format!("enc.{}", layer + 1), h, pen.config.blocks, resize);
+            let name = format!("enc.{}", layer + 1);
+            h = builder.blocks(&name, h, builder.config.blocks, resize);
             features.push(h);
         }
         features
     }
 
-    /// d_ℓ = dec_{ℓ+1}(d_{ℓ+1}) + pladder_ℓ(μ[z_ℓ]), from the learnt d_{L+1} down to d_1.
-    fn down(&self, posterior: Posterior<'_, 'g>) -> Down<'g> {
-        let (pen, g) = (&self.pen, self.pen.graph);
+    /// From the learnt d_{L+1} down to d_1, and what each layer drew on the way, bottom first; nothing of layers that
+    /// were given.
+    fn down(&self, source: Source<'_, 'g>) -> (Var<'g>, Vec<Drawn<'g>>) {
         let mut d = self.top();
-        let (tau, noise_scale) = (g.scalar_input("tau"), g.scalar_input("noise_scale"));
-        let (mut latents, mut weights) = (Vec::new(), Vec::new());
+        let mut layers = Vec::new();
         for layer in (0..self.layers()).rev() {
-            let spot = Spot {
-                layer,
-                d,
-                up: posterior.up.map(|up| up[layer]),
-                how: Sampling {
-                    tau,
-                    noise_scale,
-                    relaxed: posterior.look == Look::Train { relaxed: true },
-                    stream: layer as u32,
-                },
-                look: posterior.look,
+            let (evidence, mode) = match source {
+                Source::Posterior(up, mode) => (Evidence::Features(up[layer]), mode),
+                Source::Prior | Source::Given(_) => (Evidence::None, SampleMode::Hard),
             };
-            let (latent, weight) = match pen.config.latent {
-                _ if posterior.given.is_some() => (self.given(&spot, posterior.given), None),
-                LatentKind::Code => self.code(&spot),
-                LatentKind::Nearest => self.nearest(&spot),
-                LatentKind::Gaussian => self.gaussian(&spot),
-                LatentKind::Bernoulli => self.bits(&spot),
+            let at = self.at(layer, d, evidence, mode);
+            let drawn = match source {
+                Source::Given(codes) => Drawn::generated(self.embed(&at, codes[layer])),
+                _ => self.latent.draw(&at),
             };
-            weights.extend(weight);
-            let z = latent.z;
-            if posterior.up.is_some() {
-                latents.push(latent);
-            }
-            d = self.below(layer, d, z);
+            d = self.below(layer, d, drawn.z);
+            layers.push(drawn);
         }
-        latents.reverse();
-        Down {
-            features: d,
-            latents,
-            weights,
+        layers.reverse();
+        (d, layers)
+    }
+
+    /// The learnt d_{L+1}, from which the down pass starts.
+    pub fn top(&self) -> Var<'g> {
+        let side = self.geometry.features[self.layers() - 1];
+        let c = self.builder.config.channels;
+        let start = Init::Constant(0.0);
+        let top = self.builder.graph.param("top", &[1, side, side, c], start);
+        top.broadcast(&[self.batch, side, side, c])
+    }
+
+    /// d_ℓ = dec_{ℓ+1}(d_{ℓ+1}) + pladder_ℓ(z), from the features above and the code means of the layer, [rows, d_e].
+    pub fn below(&self, layer: usize, d: Var<'g>, z: Var<'g>) -> Var<'g> {
+        let builder = &self.builder;
+        let resize = match self.geometry.grows(layer) {
+            true => Resize::Up,
+            false => Resize::Same,
+        };
+        let name = format!("dec.{}", layer + 2);
+        let identity = builder.blocks(&name, d, builder.config.blocks, resize);
+        let z = z.reshape(&self.geometry.map(self.batch, layer, z.dim(1)));
+        identity + builder.pladder(&format!("{}.pladder", layer_name(layer)), z)
+    }
+
+    /// What a layer's latent has around it.
+    pub(super) fn at(
+        &self,
+        layer: usize,
+        down: Var<'g>,
+        evidence: Evidence<'g>,
+        mode: SampleMode,
+    ) -> LayerInputs<'_, 'g> {
+        let (g, config) = (self.builder.graph, self.builder.config);
+        LayerInputs {
+            builder: &self.builder,
+            geometry: &self.geometry,
+            layer,
+            batch: self.batch,
+            down,
+            evidence,
+            mode,
+            sampling: Sampling {
+                tau: g.scalar_input("tau"),
+                noise_scale: g.scalar_input("noise_scale"),
+                relaxed: mode == SampleMode::Train && config.sample == Sample::Relaxed,
+                stream: layer as u32,
+            },
         }
     }
 
-    /// dec_1: a transposed convolution in its sub-pixel form, then the likelihood.
-    pub(super) fn decode(&self, d: Var<'g>) -> Pixels<'g> {
-        let (pen, config) = (&self.pen, self.pen.config);
-        let factor = config.size / self.features[0];
-        let channels = Pixels::channels(config) * factor * factor;
-        let raw = pen.picture_conv("dec.1", d.elu(), channels);
-        Pixels::draw(pen, raw.depth_to_space(factor))
+    /// How many layers of latents there are.
+    pub fn layers(&self) -> usize {
+        self.geometry.layers()
+    }
+
+    /// Positions of a layer in the whole batch.
+    pub fn rows(&self, layer: usize) -> usize {
+        self.batch * self.geometry.positions(layer)
+    }
+
+    /// dec_1: a transposed convolution in its sub-pixel form, then the likelihood, from d_1.
+    pub fn decode(&self, d: Var<'g>) -> Box<dyn Pixels<'g> + 'g> {
+        let (builder, config) = (&self.builder, self.builder.config);
+        let kind = likelihood::of(config);
+        let factor = config.size / self.geometry.features[0];
+        let channels = kind.channels(config) * factor * factor;
+        let raw = builder.picture_conv("dec.1", d.elu(), channels);
+        kind.pixels(builder, raw.depth_to_space(factor))
+    }
+
+    /// What is shown of it: the mean of each pixel, 0 … 255.
+    pub fn shown(&self, d: Var<'g>) -> Var<'g> {
+        to_bytes(self.decode(d).mean())
     }
 }
 

@@ -60,8 +60,8 @@ impl<'g> Hierarchy<'g> {
     pub fn vimco(&self) -> (Elbo<'g>, Var<'g>) {
         let elbo = self.scored_elbo();
         let (weight, log_q) = elbo.log_weight.zip(elbo.log_q).expect("scored");
-        let loss =
-            MultiSample::new(weight, log_q, self.particles()).loss(nats_per_dim(self.pen.config));
+        let loss = MultiSample::new(weight, log_q, self.particles())
+            .loss(nats_per_dim(self.builder.config));
         (elbo, loss)
     }
 }

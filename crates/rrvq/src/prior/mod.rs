@@ -14,10 +14,11 @@ mod train;
 pub use programs::PriorModel;
 pub use train::{PriorJob, train};
 
-use crate::config::{Config, LatentKind};
+use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::evaluate::{Extent, each_batch};
+use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::picture::Picture;
 use crate::programs::{Coder, Decoder, Model};
@@ -74,10 +75,11 @@ pub fn load(run: &Run) -> Result<Option<Prior>> {
 
 /// Refuses runs whose codes are not one map of nearest ones.
 pub fn check_kind(run: &Run, config: &Config) -> Result<()> {
-    let (latent, layers) = (config.model.latent, config.model.layers());
-    if latent == LatentKind::Nearest && layers == 1 {
+    let (kind, layers) = (latent::of(&config.model), config.model.layers());
+    if layers == 1 && kind.coded().is_some_and(|coded| coded.certain()) {
         return Ok(());
     }
+    let latent = kind.name();
     let s = if layers == 1 { "" } else { "s" };
     Err(Error::new(format!(
         "{} has {layers} layer{s} of the latent \"{latent}\"; a PixelCNN prior is for one layer of \"nearest\" codes: \

@@ -8,7 +8,7 @@
 //! may see: two rows of three positions, or two positions of one row. What must not be seen has no weight to be zero.
 
 use crate::config::PriorConfig;
-use crate::model::Pen;
+use crate::nn::Builder;
 use rrvq_tensor::{DType, Init, Var};
 
 /// The size of what a prior describes.
@@ -29,7 +29,8 @@ impl Map {
 
 /// A PixelCNN on a drawing surface.
 pub struct PixelCnn<'g> {
-    pub pen: Pen<'g>,
+    /// What it is drawn with.
+    pub builder: Builder<'g>,
     map: Map,
     channels: usize,
     layers: usize,
@@ -37,9 +38,9 @@ pub struct PixelCnn<'g> {
 }
 
 impl<'g> PixelCnn<'g> {
-    pub fn new(pen: Pen<'g>, config: &PriorConfig, map: Map, batch: usize) -> Self {
+    pub fn new(builder: Builder<'g>, config: &PriorConfig, map: Map, batch: usize) -> Self {
         PixelCnn {
-            pen,
+            builder,
             map,
             channels: config.channels,
             layers: config.layers,
@@ -50,7 +51,7 @@ impl<'g> PixelCnn<'g> {
     /// The codes of a batch, row by row, [n · M, 1].
     pub fn codes(&self) -> Var<'g> {
         let shape = [self.batch * self.map.positions(), 1];
-        self.pen.graph.input("codes", &shape, DType::U32)
+        self.builder.graph.input("codes", &shape, DType::U32)
     }
 
     /// Logits of every code at every position, [n · M, K].
@@ -64,7 +65,7 @@ impl<'g> PixelCnn<'g> {
     /// −log p of the codes of each image in nats, [n, 1]. The program's input `order` is 0, 1, … K − 1.
     pub fn surprise(&self, codes: Var<'g>) -> Var<'g> {
         let order = self
-            .pen
+            .builder
             .graph
             .input("order", &[1, self.map.codes], DType::F32);
         let chosen = codes.to_f32().equal(order);
@@ -79,7 +80,7 @@ impl<'g> PixelCnn<'g> {
     pub fn above(&self, codes: Var<'g>, row: Var<'g>) -> Var<'g> {
         let told = self.vertical(self.embed(codes, self.map.side));
         let rows: Vec<Var<'g>> = told.iter().map(|&t| self.only(t, row)).collect();
-        self.pen.graph.concat(&rows, 0)
+        self.builder.graph.concat(&rows, 0)
     }
 
     /// Logits of one row, [n · side, K], from its codes, [n · side, 1], and what [`above`](Self::above) gave.
@@ -109,7 +110,7 @@ impl<'g> PixelCnn<'g> {
 
     fn embed(&self, codes: Var<'g>, rows: usize) -> Var<'g> {
         let shape = [self.map.codes, self.channels];
-        let table = self.pen.graph.param("embed", &shape, Init::Normal(1.0));
+        let table = self.builder.graph.param("embed", &shape, Init::Normal(1.0));
         table
             .gather(codes)
             .reshape(&[self.batch, rows, self.map.side, self.channels])
@@ -118,7 +119,9 @@ impl<'g> PixelCnn<'g> {
     /// What is learnt of each place of a map, whatever its neighbours are.
     fn places(&self) -> Var<'g> {
         let shape = [1, self.map.side, self.map.side, self.channels];
-        self.pen.graph.param("places", &shape, Init::Normal(0.1))
+        self.builder
+            .graph
+            .param("places", &shape, Init::Normal(0.1))
     }
 
     /// What each layer's horizontal stack hears of the rows above.
@@ -151,7 +154,7 @@ impl<'g> PixelCnn<'g> {
 
     fn conv(&self, name: &str, x: Var<'g>, [kh, kw]: [usize; 2], out: usize, gain: f32) -> Var<'g> {
         let shape = [kh, kw, x.dim(3), out];
-        self.pen
+        self.builder
             .normalised(name, &shape, [1, 1, 1, out], gain, |w| x.conv_valid(w, 1))
     }
 }

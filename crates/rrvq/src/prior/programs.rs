@@ -7,8 +7,9 @@
 use super::network::{Map, PixelCnn};
 use crate::config::{ModelConfig, PriorConfig};
 use crate::error::{Error, Result};
-use crate::model::Pen;
+use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
+use crate::nn::Builder;
 use crate::programs::StepOutcome;
 use rrvq_tensor::device::counter;
 use rrvq_tensor::optim::{Optimiser, Rule};
@@ -29,10 +30,10 @@ impl PriorModel {
     pub fn new(model: &ModelConfig, config: &PriorConfig) -> Self {
         let map = Map {
             side: model.sides()[0],
-            codes: model.codes.at(0),
+            codes: latent::codes(model, 0).expect("a model of codes"),
         };
         let graph = Graph::new();
-        let net = PixelCnn::new(Pen::new(&graph, model), config, map, 1);
+        let net = PixelCnn::new(Builder::new(&graph, model), config, map, 1);
         net.logits(net.codes());
         PriorModel {
             model: model.clone(),
@@ -43,8 +44,8 @@ impl PriorModel {
     }
 
     fn net<'g>(&'g self, graph: &'g Graph, batch: usize) -> PixelCnn<'g> {
-        let pen = Pen::new(graph, &self.model);
-        PixelCnn::new(pen, &self.config, self.map, batch)
+        let builder = Builder::new(graph, &self.model);
+        PixelCnn::new(builder, &self.config, self.map, batch)
     }
 
     /// 0, 1, … K − 1, which [`PixelCnn::surprise`] compares codes with.
@@ -56,11 +57,11 @@ impl PriorModel {
     pub fn initial(&self, device: &Device, seed: u64, codes: &[u32]) -> Result<Store> {
         let mut theta = self.layout.initial(seed);
         let graph = Graph::new();
-        let pen = Pen::initialising(&graph, &self.model);
+        let builder = Builder::initialising(&graph, &self.model);
         let batch = codes.len() / self.map.positions();
-        let net = PixelCnn::new(pen, &self.config, self.map, batch);
+        let net = PixelCnn::new(builder, &self.config, self.map, batch);
         net.logits(net.codes());
-        let found = net.pen.found();
+        let found = net.builder.found();
         let outputs: Vec<(&str, Var<'_>)> = found.iter().map(|(n, v)| (n.as_str(), *v)).collect();
         let mut program = Program::new(device, &graph, &self.layout, &outputs)?;
         let inputs = [("codes", Data::U32(codes))];

@@ -5,6 +5,7 @@
 
 use super::{Model, one};
 use crate::error::Result;
+use crate::latent;
 use crate::model::Hierarchy;
 use rrvq_tensor::device::{Bank, Frame};
 use rrvq_tensor::{DType, Data, Device, Graph, Plan, Program, Store, Var};
@@ -101,7 +102,7 @@ impl Scorer {
         let graph = Graph::new();
         let elbo = Hierarchy::new(&graph, &model.config, batch).hard_elbo();
         let codes: Vec<usize> = (0..elbo.codes.len())
-            .map(|layer| model.config.codes.at(layer))
+            .filter_map(|layer| latent::codes(&model.config, layer))
             .collect();
         // Zero for the images that only fill a last batch up.
         let counted = graph.input("counted", &[batch, 1], DType::F32);

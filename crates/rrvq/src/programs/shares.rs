@@ -4,7 +4,7 @@
 
 use super::Model;
 use crate::config::Codes;
-use crate::model::layer_of;
+use crate::nn::layer_of;
 use std::ops::Range;
 
 /// A parameter of which every code of a layer has a share.

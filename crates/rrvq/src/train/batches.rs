@@ -5,13 +5,10 @@
 
 use crate::dataset::{Dataset, Split, bank};
 use crate::error::Result;
+use crate::streams::{MIRROR, SHUFFLE};
 use rrvq_tensor::Device;
 use rrvq_tensor::device::{Bank, MIRRORED, mirror};
 use rrvq_tensor::rng::philox4x32_10;
-
-/// Streams of the generator that no noise of a model uses.
-const SHUFFLE: u32 = 0xffff_0001;
-const MIRROR: u32 = 0xffff_0002;
 
 /// Batches of training images.
 pub struct Batches<'a> {

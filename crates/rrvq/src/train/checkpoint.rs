@@ -4,7 +4,7 @@ use super::schedule::Plateau;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use crate::latent::nearest::Memory;
+use crate::latent::codebook::Memory;
 use crate::programs::Model;
 use crate::run::Run;
 use rrvq_tensor::optim::STATES;

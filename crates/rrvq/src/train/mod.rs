@@ -10,11 +10,12 @@ pub mod schedule;
 mod split;
 pub mod tensorboard;
 
-use crate::config::{Config, LatentKind, PriorKind, Sigma, TrainConfig};
+use crate::config::{Config, TrainConfig};
 use crate::dataset::{Dataset, Split, check_shape};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent};
 use crate::files::write_atomic;
+use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::picture::{Picture, comfortable_scale, grid};
 use crate::programs::{Model, Sampler, Step, StepInput, StepOutcome};
@@ -355,16 +356,8 @@ impl<'a> Trainer<'a> {
     /// The sentence that ends a run.
     fn diverged(&mut self, place: &str) -> Error {
         let model = &self.config.model;
-        // The paper found this one ablation unstable too.
-        let shaky = model.latent == LatentKind::Code
-            && model.prior == PriorKind::Direct
-            && model.sigma != Sigma::One;
-        let besides = match shaky {
-            true => {
-                "; a direct prior with learnt variances is known to be unstable: model.sigma=\"one\" is steadier"
-            }
-            false => "",
-        };
+        let known = latent::of(model).instability(model);
+        let besides = known.map(|known| format!("; {known}")).unwrap_or_default();
         let advice = format!("lower train.lr or train.clip, or lengthen train.warmup{besides}");
         diverged(
             &mut self.log,

@@ -8,6 +8,7 @@
 
 use crate::error::Result;
 use crate::programs::{Model, Shared};
+use crate::streams;
 use rrvq_tensor::Store;
 use rrvq_tensor::device::cpu::simd::isa;
 use rrvq_tensor::optim::STATES;
@@ -23,8 +24,6 @@ const IMAGES: [usize; 2] = [256, 8192];
 const TOO_RARE: u64 = 50;
 /// How far a twin steps aside, in units of the means' root mean square.
 const ASIDE: f32 = 0.05;
-/// First stream of the noise that says where to; see the streams of `latent`.
-const STREAM: u32 = 0x7100_0000;
 
 /// Splits the codes of one model, again and again.
 pub(super) struct Splitter {
@@ -80,7 +79,7 @@ impl Splitter {
                 if means && aside.is_empty() {
                     let noise = Noise {
                         seed,
-                        stream: STREAM + shared.layer as u32,
+                        stream: streams::code_split(shared.layer),
                         step,
                     };
                     aside = steps_aside(shared, &values, &tally[shared.layer], twins, noise);

@@ -2,29 +2,20 @@
 //!
 //! Each is one convolution; `ladder_blocks` residual blocks may stand on its backbone side.
 
-use super::backbone::{Pen, Resize};
-use crate::config::LatentKind;
+use super::builder::{Builder, Resize};
 use rrvq_tensor::Var;
 
-impl<'g> Pen<'g> {
-    /// qladder: up-pass features to an embedding.
-    pub fn qladder(&self, name: &str, up: Var<'g>, out: usize) -> Var<'g> {
+impl<'g> Builder<'g> {
+    /// qladder: up-pass features to an embedding whose numbers start with a standard deviation of `gain`.
+    pub fn qladder(&self, name: &str, up: Var<'g>, out: usize, gain: f32) -> Var<'g> {
         let x = self.ladder_blocks(name, up);
-        self.gained(name, x, out, false, self.first_gain())
-    }
-
-    /// Gaussians start near the standard one: with outputs of variance 1 their first KL is enormous.
-    fn first_gain(&self) -> f32 {
-        match self.config.latent {
-            LatentKind::Code | LatentKind::Nearest | LatentKind::Bernoulli => 1.0,
-            LatentKind::Gaussian => 0.1,
-        }
+        self.gained(name, x, out, false, gain)
     }
 
     /// qstrap and pstrap: down-pass features to an embedding (or to logits of codes), growing where the map grows.
-    pub fn strap(&self, name: &str, down: Var<'g>, out: usize, grows: bool) -> Var<'g> {
+    pub fn strap(&self, name: &str, down: Var<'g>, out: usize, grows: bool, gain: f32) -> Var<'g> {
         let x = self.ladder_blocks(name, down);
-        self.gained(name, x, out, grows, self.first_gain())
+        self.gained(name, x, out, grows, gain)
     }
 
     /// pladder: code means to down-pass features.

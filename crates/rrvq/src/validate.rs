@@ -1,10 +1,12 @@
-//! Whether the values of a configuration make sense, each alone and all together.
+//! Whether the settings of a configuration make sense together.
 
-use super::{
-    Codes, Config, Crop, CropWord, DataConfig, Estimator, LatentKind, ModelConfig, PriorConfig,
-    Schedule, TrainConfig,
+use crate::config::{
+    Codes, Config, Crop, CropWord, DataConfig, Estimator, ModelConfig, PriorConfig, Schedule,
+    TrainConfig,
 };
 use crate::error::{Error, Result};
+use crate::latent;
+use crate::likelihood;
 
 impl Config {
     /// Refuses, in one sentence that names the key, what cannot be trained.
@@ -53,7 +55,7 @@ impl Config {
 }
 
 /// Images are square, so is what they are cut from; only random crops can be several, or of a size.
-pub(crate) fn check_crop(data: &DataConfig) -> Result<()> {
+fn check_crop(data: &DataConfig) -> Result<()> {
     within("data.crops", data.crops, 1, 10_000)?;
     within("data.crop_size", data.crop_size, 0, 65_536)?;
     if let Crop::Square([left, top, right, bottom]) = data.crop {
@@ -82,7 +84,7 @@ pub(crate) fn check_crop(data: &DataConfig) -> Result<()> {
 
 /// What is split are codes with variances of their own; nearest codes are revived by their averages.
 fn check_split(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
-    if train.split_every == 0 || model.latent == LatentKind::Code {
+    if train.split_every == 0 || latent::find(&model.latent)?.can_split() {
         return Ok(());
     }
     Err(Error::new(format!(
@@ -97,7 +99,7 @@ fn check_estimator(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
         return Ok(());
     }
     within("train.particles", train.particles, 2, 1024)?;
-    if !matches!(model.latent, LatentKind::Code | LatentKind::Bernoulli) {
+    if !latent::find(&model.latent)?.has_scores() {
         return Err(Error::new(format!(
             "train.estimator is \"vimco\", which needs samples with probabilities, but model.latent is \"{}\"; \
              set model.latent to \"code\" or \"bernoulli\"",
@@ -112,7 +114,29 @@ fn check_estimator(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
     Ok(())
 }
 
+/// A kind of latent that exists, with settings that it knows.
+fn check_latent(model: &ModelConfig) -> Result<()> {
+    let kind = latent::find(&model.latent)?;
+    let known = kind.options();
+    let unknown = |name: &&str| !known.iter().any(|(option, _)| option == name);
+    if let Some(name) = model.options.names().find(unknown) {
+        let has = match known {
+            [] => "it has none".to_string(),
+            _ => {
+                let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+                format!("it has {}", names.join(", "))
+            }
+        };
+        return Err(Error::new(format!(
+            "model.options.{name} is set, but model.latent = \"{}\" has no such option; {has}",
+            model.latent
+        )));
+    }
+    kind.check(model)
+}
+
 fn check_model(model: &ModelConfig) -> Result<()> {
+    likelihood::find(&model.likelihood)?;
     within("model.size", model.size, 2, 4096)?;
     within("model.repeat", model.repeat, 1, 1024)?;
     within("model.channels", model.channels, 1, 65_536)?;
@@ -159,6 +183,7 @@ fn check_model(model: &ModelConfig) -> Result<()> {
             model.log_scale
         )));
     }
+    check_latent(model)?;
     within("model.mixtures", model.mixtures, 1, 256)?;
     // Scales are bounded at e^−7 from below, so that none can start there.
     if !(-6.5..=4.0).contains(&model.mixture_log_scale) {

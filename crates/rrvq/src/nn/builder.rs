@@ -1,31 +1,34 @@
-//! Weight-normalised convolutions and residual blocks.
+//! The [`Builder`]: weight-normalised convolutions and residual blocks, drawn into a graph.
 
 use crate::config::{Backbone, Border, Grow, ModelConfig};
 use rrvq_tensor::{Graph, Init, Var};
 use std::cell::RefCell;
 
-/// What a model is drawn with: the graph, the settings, and whether this drawing is the one that sets the
-/// gains and biases of all convolutions from a first batch.
-pub struct Pen<'g> {
+/// Draws the networks of a model into a graph. One that initialises sets the gains and biases of all convolutions from
+/// a first batch.
+pub struct Builder<'g> {
+    /// What is drawn into.
     pub graph: &'g Graph,
+    /// The model's settings.
     pub config: &'g ModelConfig,
     /// First values found by a data-dependent initialisation, by parameter name: gains and biases above all.
     found: Option<RefCell<Vec<(String, Var<'g>)>>>,
 }
 
-impl<'g> Pen<'g> {
+impl<'g> Builder<'g> {
+    /// A builder of the model that `config` describes.
     pub fn new(graph: &'g Graph, config: &'g ModelConfig) -> Self {
-        Pen {
+        Builder {
             graph,
             config,
             found: None,
         }
     }
 
-    /// A pen whose convolutions normalise their outputs over the batch and note the gain and bias that would
+    /// A builder whose convolutions normalise their outputs over the batch and note the gain and bias that would
     /// have done it (Salimans and Kingma's data-dependent initialisation).
     pub fn initialising(graph: &'g Graph, config: &'g ModelConfig) -> Self {
-        Pen {
+        Builder {
             graph,
             config,
             found: Some(RefCell::new(Vec::new())),
@@ -40,7 +43,7 @@ impl<'g> Pen<'g> {
         }
     }
 
-    /// What an initialising pen found.
+    /// What an initialising builder found.
     pub fn found(&self) -> Vec<(String, Var<'g>)> {
         self.found
             .as_ref()
@@ -145,6 +148,13 @@ impl<'g> Pen<'g> {
         (t - mean) * scale
     }
 
+    /// enc_1 of a fully connected model: [n, h, w, c] to [n, 1, 1, channels].
+    pub fn dense_image(&self, name: &str, x: Var<'g>) -> Var<'g> {
+        let n = x.dim(0);
+        let flat = x.reshape(&[n, 1, 1, x.size() / n]);
+        self.conv(name, flat, self.config.channels, 1, 1)
+    }
+
     /// x + 0.1 · conv(ELU(conv(ELU(x)))); a block that resizes rescales its identity path.
     pub fn block(&self, name: &str, x: Var<'g>, resize: Resize) -> Var<'g> {
         let c = x.dim(3);
@@ -182,7 +192,10 @@ impl<'g> Pen<'g> {
 /// What a block does to the sides of its map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resize {
+    /// Nothing.
     Same,
+    /// Halves them.
     Down,
+    /// Doubles them.
     Up,
 }
