@@ -147,7 +147,7 @@ pub struct Prior {
 pub struct Eval {
     /// Run folder, packed file of a model, or built-in
     pub run: PathBuf,
-    /// Which images: test or train
+    /// Which images: test, train, or validation (those that data.holdout kept out of training)
     #[arg(long, default_value = "test")]
     pub split: String,
     /// Samples an image; more than one also gives the importance bound

@@ -438,8 +438,8 @@ pub fn info(args: &args::Info) -> Result<()> {
     match last {
         Some(eval) => {
             line(format!(
-                "last evaluation, step {}: {:.4} bits/dim on {} images",
-                eval.step, eval.bits_per_dim, eval.images
+                "last evaluation, step {}: {:.4} bits/dim on {} {} images",
+                eval.step, eval.bits_per_dim, eval.images, eval.split
             ));
             layer_table(&config, eval);
         }

@@ -129,10 +129,11 @@ impl Watch for Follow {
             ),
         };
         self.say(format!(
-            "{} step {}: {:.4} bits/dim ({:.4} reconstruction + {:.4} KL){codes}",
+            "{} step {}: {:.4} {} bits/dim ({:.4} reconstruction + {:.4} KL){codes}",
             self.label,
             record.step,
             record.bits_per_dim,
+            record.split,
             record.reconstruction,
             record.kl.iter().sum::<f64>(),
         ));

@@ -70,9 +70,10 @@ pub(super) fn list(dir: &Path) -> Result<Listing> {
             None => by_number(&image)?,
         };
         match split {
-            Some(Split::Train) => train.push(image),
-            Some(Split::Test) => test.push(image),
-            None => {}
+            Split::Train => train.push(image),
+            // Validation is what data.holdout keeps of the training images, as in every data set.
+            Split::Validation => {}
+            Split::Test => test.push(image),
         }
     }
     if train.is_empty() || test.is_empty() {
@@ -111,8 +112,8 @@ fn archive(dir: &Path) -> Option<PathBuf> {
     found.or_else(|| (itself && dir.is_file()).then(|| dir.to_path_buf()))
 }
 
-/// The split of each image by the official list; validation images have none.
-type Splits = HashMap<String, Option<Split>>;
+/// The split of each image by the official list.
+type Splits = HashMap<String, Split>;
 
 fn read_list(file: &Path) -> Result<(PathBuf, Splits)> {
     let text = std::fs::read_to_string(file).map_err(|error| Error::io("read", file, error))?;
@@ -121,9 +122,9 @@ fn read_list(file: &Path) -> Result<(PathBuf, Splits)> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let split = match words[..] {
             [] => continue,
-            [_, "0"] => Some(Split::Train),
-            [_, "1"] => None,
-            [_, "2"] => Some(Split::Test),
+            [_, "0"] => Split::Train,
+            [_, "1"] => Split::Validation,
+            [_, "2"] => Split::Test,
             _ => {
                 let (file, number) = (file.display(), number + 1);
                 return Err(Error::new(format!(
@@ -136,11 +137,11 @@ fn read_list(file: &Path) -> Result<(PathBuf, Splits)> {
     Ok((file.to_path_buf(), splits))
 }
 
-fn by_number(image: &Item) -> Result<Option<Split>> {
+fn by_number(image: &Item) -> Result<Split> {
     match image.stem().parse::<usize>() {
-        Ok(1..=LAST_TRAIN) => Ok(Some(Split::Train)),
-        Ok(number) if number > LAST_VALID => Ok(Some(Split::Test)),
-        Ok(number) if number > LAST_TRAIN => Ok(None),
+        Ok(1..=LAST_TRAIN) => Ok(Split::Train),
+        Ok(number) if number > LAST_VALID => Ok(Split::Test),
+        Ok(number) if number > LAST_TRAIN => Ok(Split::Validation),
         _ => Err(Error::new(format!(
             "{image} is not one of CelebA's images, whose names are numbers from 000001; take it out, or put {LIST} beside \
              the images"

@@ -29,7 +29,7 @@ pub use survey::{Survey, kind_in, survey};
 use cut::Cut;
 use listing::Listing;
 use rrvq::config::{Config, DataConfig};
-use rrvq::dataset::{Dataset, Swatches, check_shape};
+use rrvq::dataset::{Dataset, Swatches, check_shape, hold_out};
 use rrvq::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -138,17 +138,18 @@ pub fn open(
     channels: usize,
     follow: Follow,
 ) -> Result<Box<dyn Dataset>> {
-    match find(&config.name)?.source {
+    let data = match find(&config.name)?.source {
         Source::Whole(open) => {
             cut::check_unused(config)?;
-            open(config, size, channels)
+            open(config, size, channels)?
         }
         Source::Listed(holding, list) => {
             let listing = list(folder_of(config, holding)?)?;
             let cut = Cut::new(config, listing.part, size, channels);
-            Ok(Box::new(listing.open(&cut, follow)?))
+            Box::new(listing.open(&cut, follow)?)
         }
-    }
+    };
+    hold_out(data, config)
 }
 
 /// The image files in a folder and below, sorted by path.

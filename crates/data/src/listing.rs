@@ -81,6 +81,7 @@ impl Listing {
     fn items(&self, split: Split) -> &[Item] {
         match split {
             Split::Train => &self.train,
+            Split::Validation => &[],
             Split::Test => &self.test,
         }
     }

@@ -244,8 +244,12 @@ fn image_count(data: &dyn Dataset, extent: Extent) -> Result<usize> {
     let len = data.len(extent.split);
     if len == 0 {
         let (name, split) = (data.name(), extent.split);
+        let advice = match split {
+            Split::Validation => "train with data.holdout, or choose another split",
+            Split::Train | Split::Test => "choose another split",
+        };
         return Err(Error::new(format!(
-            "data set {name} has no {split} images to evaluate; choose another split"
+            "data set {name} has no {split} images to evaluate; {advice}"
         )));
     }
     Ok(match extent.images {

@@ -17,6 +17,7 @@ impl Config {
 
         within("data.train_images", data.train_images, 1, 100_000_000)?;
         within("data.test_images", data.test_images, 1, 100_000_000)?;
+        below_one("data.holdout", data.holdout)?;
         check_crop(data)?;
 
         within("train.steps", train.steps, 1, 1_000_000_000)?;
@@ -387,6 +388,8 @@ mod tests {
             ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
             ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
             ("data.test_images=0", "data.test_images"),
+            ("data.holdout=1", "data.holdout"),
+            ("data.holdout=-0.1", "data.holdout"),
             ("data.crops=0", "data.crops"),
             ("data.crops=2", "data.crop = \"random\""),
             ("data.crop_size=64", "data.crop = \"random\""),

@@ -46,6 +46,7 @@ pub fn write(runs: &[Run], out: &Path) -> Result<()> {
     let headers = [
         "run",
         "bits per dim",
+        "split",
         "codes in use",
         "steps",
         "time",
@@ -92,9 +93,20 @@ fn data(seen: &[Seen]) -> String {
         .collect();
     let names: Vec<&str> = names.into_iter().collect();
     format!(
-        "Data: {}. Bits per dim are of test images, with hard samples and averaged weights, at the newest evaluation; time is of training alone.",
-        names.join(", ")
+        "Data: {}. Bits per dim are of {} images, with hard samples and averaged weights, at the newest evaluation; time is of training alone.",
+        names.join(", "),
+        splits(seen)
     )
+}
+
+/// The splits that runs were evaluated on.
+fn splits(seen: &[Seen]) -> String {
+    let evaluations = seen.iter().flat_map(Seen::evaluations);
+    let splits: BTreeSet<&str> = evaluations.map(|eval| eval.split.as_str()).collect();
+    match splits.is_empty() {
+        true => "test".into(),
+        false => splits.into_iter().collect::<Vec<_>>().join(" or "),
+    }
 }
 
 /// Settings that decide nothing about what a run learns.
@@ -151,7 +163,10 @@ fn learning(page: Report, seen: &[Seen]) -> Report {
         series,
     };
     let mut page = page.heading("Learning").chart(&chart(
-        "Test bits per dim, hard samples, averaged weights",
+        &format!(
+            "Bits per dim of {} images, hard samples, averaged weights",
+            splits(seen)
+        ),
         "step",
         "bits per dim",
         bits,
@@ -241,6 +256,7 @@ impl Seen {
         vec![
             self.name.clone(),
             known(last.map(|eval| format!("{:.4}", eval.bits_per_dim))),
+            known(last.map(|eval| eval.split.clone())),
             known(used.map(|share| format!("{:.0} %", share * 100.0))),
             step.to_string(),
             known(seconds.map(|seconds| {

@@ -1,6 +1,7 @@
 //! The settings themselves: one line of documentation and one default each.
 
 use super::keys::{Key, Leaf, Node, Problem, choice, join, misfit, section};
+use crate::dataset::Split;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -116,10 +117,22 @@ section! {
         crop_size: usize = 0,
         /// Seed of random crops, apart from the seed of training: runs of all seeds are judged by the same images.
         crop_seed: u64 = 0,
+        /// Share of the training images, the last ones, held out for validation: evaluations while training are on these; 0 holds none out.
+        holdout: f64 = 0.0,
         /// How many training images to make up, for made-up data.
         train_images: usize = 4096,
         /// How many test images to make up, for made-up data.
         test_images: usize = 512,
+    }
+}
+
+impl DataConfig {
+    /// The images that training is judged by: those held out, or else the test images.
+    pub fn evaluation_split(&self) -> Split {
+        match self.holdout > 0.0 {
+            true => Split::Validation,
+            false => Split::Test,
+        }
     }
 }
 
@@ -162,9 +175,9 @@ section! {
         plateau_factor: f64 = 0.8,
         /// Evaluations without improvement that count as stuck, under "plateau".
         plateau_patience: usize = 20,
-        /// Steps between evaluations on the test images; 0 evaluates at the end only.
+        /// Steps between evaluations, on the test images or those of `data.holdout`; 0 evaluates at the end only.
         eval_every: usize = 500,
-        /// Test images in an evaluation; 0 takes all.
+        /// Images in an evaluation; 0 takes all of the split.
         eval_images: usize = 0,
         /// Steps between records of training in the log.
         log_every: usize = 10,
@@ -194,9 +207,9 @@ section! {
         warmup: usize = 100,
         /// Decay a step of the averaged weights that are evaluated and saved.
         ema: f64 = 0.999,
-        /// Steps between evaluations on the test images, with a picture of samples; 0 does both at the end only.
+        /// Steps between evaluations, on the test images or those of `data.holdout`, with a picture of samples; 0 does both at the end only.
         eval_every: usize = 1000,
-        /// Test images in an evaluation; 0 takes all.
+        /// Images in an evaluation; 0 takes all of the split.
         eval_images: usize = 0,
         /// Steps between records of training in the log.
         log_every: usize = 10,

@@ -35,6 +35,7 @@ impl<P: Deref<Target = [u8]>> Images<P> {
     fn of(&self, split: Split) -> &[u8] {
         match split {
             Split::Train => &self.train,
+            Split::Validation => &[],
             Split::Test => &self.test,
         }
     }

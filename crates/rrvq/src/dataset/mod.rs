@@ -4,9 +4,12 @@
 //! Images are 8 bit, rows first, channels last. Readers of files are in the crate `rrvq-data`.
 
 pub mod bank;
+mod holdout;
 mod images;
 pub mod swatches;
 
+pub(crate) use holdout::check_held_out;
+pub use holdout::hold_out;
 pub use images::Images;
 pub use swatches::Swatches;
 
@@ -49,12 +52,14 @@ pub fn check_shape(data: &dyn Dataset, model: &ModelConfig) -> Result<()> {
     )))
 }
 
-/// Images to learn from, or images to judge by.
+/// Images to learn from, to choose settings by, or to report results on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
     /// Images to learn from.
     Train,
-    /// Images to judge by.
+    /// Images to choose settings by: held out of the training images by [`hold_out`], or empty.
+    Validation,
+    /// Images to report results on.
     Test,
 }
 
@@ -62,6 +67,7 @@ impl fmt::Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Split::Train => "train",
+            Split::Validation => "validation",
             Split::Test => "test",
         })
     }
@@ -73,9 +79,10 @@ impl FromStr for Split {
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "train" => Ok(Split::Train),
+            "validation" => Ok(Split::Validation),
             "test" => Ok(Split::Test),
             _ => Err(Error::new(format!(
-                "there is no split {text:?}; expected train or test"
+                "there is no split {text:?}; expected train, validation or test"
             ))),
         }
     }
@@ -87,11 +94,11 @@ mod tests {
 
     #[test]
     fn splits_are_parsed_as_they_are_written() {
-        for split in [Split::Train, Split::Test] {
+        for split in [Split::Train, Split::Validation, Split::Test] {
             assert_eq!(split.to_string().parse::<Split>().unwrap(), split);
         }
         let said = "valid".parse::<Split>().unwrap_err().to_string();
-        assert!(said.contains("train or test"));
+        assert!(said.contains("train, validation or test"));
     }
 
     #[test]

@@ -63,6 +63,7 @@ impl Dataset for Swatches {
     fn len(&self, split: Split) -> usize {
         match split {
             Split::Train => self.train,
+            Split::Validation => 0,
             Split::Test => self.test,
         }
     }

@@ -7,7 +7,7 @@
 use super::programs::{PriorModel, PriorSampler, PriorScorer, PriorStep};
 use super::{CODES_OF, check_kind, fingerprint};
 use crate::config::{Config, TrainConfig};
-use crate::dataset::{Dataset, Split, check_shape};
+use crate::dataset::{Dataset, check_held_out, check_shape};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent, each_batch};
 use crate::files::write_atomic;
@@ -44,6 +44,7 @@ const SAMPLES: usize = 64;
 pub fn train(job: &PriorJob, data: &dyn Dataset, watch: &mut dyn Watch) -> Result<Finished> {
     job.config.validate()?;
     check_shape(data, &job.config.model)?;
+    check_held_out(data, &job.config.data)?;
     let run = Run::open(&job.run)?;
     check_kind(&run, &job.config)?;
     let model = Model::new(&job.config.model);
@@ -71,9 +72,9 @@ struct Trainer<'a> {
     store: Store,
     /// The averaged weights, for evaluation and samples.
     shown: Store,
-    /// What the model itself does on the test images, and their codes.
+    /// What the model itself does on the images of evaluations, and their codes.
     base: EvalRecord,
-    test_codes: Vec<u32>,
+    eval_codes: Vec<u32>,
     codes_of: String,
     progress: Progress,
     log: Log,
@@ -112,13 +113,13 @@ impl<'a> Trainer<'a> {
             }
         };
         let extent = Extent {
-            split: Split::Test,
+            split: config.data.evaluation_split(),
             images: train.eval_images,
         };
         let base = Evaluator::new(device, &model, data, batch)?.evaluate(&mut fixed, extent)?;
-        let mut test_codes = Vec::new();
+        let mut eval_codes = Vec::new();
         each_batch(data, extent, batch, |_, images| {
-            test_codes.extend(coder.run(&mut fixed, images)?);
+            eval_codes.extend(coder.run(&mut fixed, images)?);
             Ok(())
         })?;
         let text = config.to_toml()?;
@@ -146,7 +147,7 @@ impl<'a> Trainer<'a> {
             coder,
             store,
             base,
-            test_codes,
+            eval_codes,
             codes_of,
             progress,
             log,
@@ -223,8 +224,8 @@ impl<'a> Trainer<'a> {
     /// Refuses weights that cannot make one more step, before they replace those that could.
     fn prove(&mut self) -> Result<()> {
         self.shown.copy_from("theta", &self.store, "theta")?;
-        let few = self.test_codes.len().min(self.prior.map.positions());
-        let nats = self.scorer.run(&mut self.shown, &self.test_codes[..few])?;
+        let few = self.eval_codes.len().min(self.prior.map.positions());
+        let nats = self.scorer.run(&mut self.shown, &self.eval_codes[..few])?;
         match nats.iter().all(|v| v.is_finite()) {
             true => Ok(()),
             false => Err(self.diverged("the probabilities of the codes")),
@@ -256,7 +257,7 @@ impl<'a> Trainer<'a> {
     fn evaluate(&mut self) -> Result<EvalRecord> {
         let begin = Instant::now();
         self.shown.copy_from("theta", &self.store, "ema")?;
-        let nats = self.scorer.run(&mut self.shown, &self.test_codes)?;
+        let nats = self.scorer.run(&mut self.shown, &self.eval_codes)?;
         let total: f64 = nats.iter().map(|&v| v as f64).sum();
         let kl = total / (nats.len() as f64 * nats_per_dim(&self.config.model));
         let record = EvalRecord {

@@ -77,7 +77,7 @@ pub struct TrainRecord {
 pub struct EvalRecord {
     /// Steps made.
     pub step: usize,
-    /// "train" or "test".
+    /// "train", "validation" or "test".
     pub split: String,
     /// Images looked at.
     pub images: usize,

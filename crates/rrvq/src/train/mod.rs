@@ -11,7 +11,7 @@ mod split;
 pub mod tensorboard;
 
 use crate::config::{Config, TrainConfig};
-use crate::dataset::{Dataset, Split, check_shape};
+use crate::dataset::{Dataset, Split, check_held_out, check_shape};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent};
 use crate::files::write_atomic;
@@ -88,6 +88,7 @@ pub struct Finished {
 pub fn train(job: &Job, data: &dyn Dataset, watch: &mut dyn Watch) -> Result<Finished> {
     job.config.validate()?;
     check_shape(data, &job.config.model)?;
+    check_held_out(data, &job.config.data)?;
     let run = Run::create(&job.out, job.existing)?;
     let mut trainer = Trainer::new(job, data, run)?;
     watch.started(&trainer.started());
@@ -336,7 +337,7 @@ impl<'a> Trainer<'a> {
     /// are about to be saved.
     fn prove(&mut self) -> Result<()> {
         let extent = Extent {
-            split: Split::Test,
+            split: self.config.data.evaluation_split(),
             images: self.config.train.batch,
         };
         self.show("theta")?;
@@ -417,7 +418,7 @@ impl<'a> Trainer<'a> {
 
     fn evaluate(&mut self) -> Result<EvalRecord> {
         let extent = Extent {
-            split: Split::Test,
+            split: self.config.data.evaluation_split(),
             images: self.config.train.eval_images,
         };
         self.show("ema")?;
