@@ -115,16 +115,17 @@ impl Watch for Follow {
     }
 
     fn evaluated(&mut self, record: &EvalRecord) {
-        let dead: usize = record.usage.iter().map(|u| u.dead).sum();
         let perplexity: Vec<String> = record
             .usage
             .iter()
             .map(|u| format!("{:.0}", u.perplexity))
             .collect();
-        let codes = match record.usage.is_empty() {
-            true => String::new(),
-            false => format!(
-                ", perplexity {} (bottom to top), {dead} dead codes",
+        let codes = match record.codes_in_use() {
+            None => String::new(),
+            Some((used, all)) => format!(
+                ", codes in use {} of {}, perplexity {} (bottom to top)",
+                grouped(used),
+                grouped(all),
                 perplexity.join(" ")
             ),
         };

@@ -4,7 +4,7 @@ mod common;
 use common::Scratch;
 
 fn train(scratch: &Scratch, out: &str, settings: &[&str]) -> String {
-    let base = format!("train --preset tiny-swatches --steps 20 --out {out}");
+    let base = format!("train --preset tiny-swatches --set train.steps=20 --out {out}");
     let mut args: Vec<&str> = base.split(' ').collect();
     settings.iter().for_each(|s| args.extend(["--set", s]));
     scratch.run(&args).done()
@@ -70,4 +70,49 @@ fn a_run_without_a_hold_out_has_no_validation_images() {
     scratch
         .run(&too_few)
         .refused(&["data.holdout = 0.0001", "512"]);
+}
+
+#[test]
+fn the_use_of_codes_is_seen_early() {
+    let scratch = Scratch::new();
+    let said = train(&scratch, "run", &["train.steps=120", "train.eval_every=0"]);
+    assert!(said.contains("step 100:") && said.contains("train bits/dim"));
+    assert!(said.contains("codes in use ") && said.contains(" of 32, "));
+    assert_eq!(scratch.logged("run", "early"), [100]);
+    assert_eq!(scratch.logged("run", "eval"), [120]);
+    let records = scratch.records("run");
+    let early = records.iter().find(|r| r["kind"] == "early").unwrap();
+    // The data set has 512 training images.
+    assert_eq!(
+        (&early["split"], &early["images"]),
+        (&"train".into(), &512.into())
+    );
+    assert_eq!(early["usage"].as_array().unwrap().len(), 2);
+    for layer in 0..2 {
+        let bits = |key: &str| early[key][layer].as_f64().unwrap();
+        let positions = [16.0, 4.0][layer];
+        assert!((bits("position_bits") * positions - bits("kl") * 192.0).abs() < 1e-9);
+    }
+    scratch.run(&["report", "run"]).done();
+    let page = String::from_utf8(scratch.read("report.html")).unwrap();
+    for there in [
+        "Live codes",
+        "Perplexity of codes",
+        "KL in bits a position",
+        "layer 2, step 100, 512 train images",
+    ] {
+        assert!(page.contains(there), "{there} is missing");
+    }
+
+    // An evaluation at the same step tells as much, and there may be none.
+    train(&scratch, "due", &["train.steps=100"]);
+    let none = ["train.early_images=0", "train.eval_every=0"];
+    train(
+        &scratch,
+        "none",
+        &[&["train.steps=100"], &none[..]].concat(),
+    );
+    for run in ["due", "none"] {
+        assert_eq!(scratch.logged(run, "early"), [0; 0], "{run}");
+    }
 }

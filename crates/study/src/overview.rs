@@ -2,15 +2,19 @@
 //!
 //! Everything comes from the run's folder, so a run that is still going on, or that ended early, has its page too.
 
+mod layers;
+
+pub(crate) use layers::{LAYER_HEADERS, layer_rows};
+
 use crate::report::{Chart, Figure, Report, Series};
+use layers::over_time;
 use rrvq::config::Config;
 use rrvq::error::{Error, Result};
 use rrvq::latent;
-use rrvq::model::hierarchy::dims;
 use rrvq::picture::Picture;
 use rrvq::programs::Model;
 use rrvq::run::Run;
-use rrvq::train::log::{EvalRecord, Record, Usage, read};
+use rrvq::train::log::{EvalRecord, Record, read};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -189,7 +193,7 @@ fn learning(page: Report, seen: &[Seen]) -> Report {
             by_time(unit),
         ));
     }
-    let used = lines(&|run| run.by_step(|eval| in_use(&eval.usage).map(|share| share * 100.0)));
+    let used = lines(&|run| by_step(run.code_use(), |r| in_use(r).map(|share| share * 100.0)));
     if used.is_empty() {
         return page;
     }
@@ -199,6 +203,15 @@ fn learning(page: Report, seen: &[Seen]) -> Report {
         "per cent of all codes",
         used,
     ))
+}
+
+/// A value of each record over the steps made.
+fn by_step<'a>(
+    records: impl Iterator<Item = &'a EvalRecord>,
+    value: impl Fn(&EvalRecord) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let points = records.map(|record| Some((record.step as f64, value(record)?)));
+    points.flatten().collect()
 }
 
 /// Seconds of the unit to tell a time in, and its name.
@@ -211,10 +224,9 @@ fn unit_of(seconds: f64) -> (f64, &'static str) {
 }
 
 /// The share of codes that were drawn at all.
-fn in_use(usage: &[Usage]) -> Option<f64> {
-    let sum = |of: fn(&Usage) -> usize| usage.iter().map(of).sum::<usize>();
-    let (used, all) = (sum(|u| u.used), sum(|u| u.used + u.dead));
-    (all > 0).then(|| used as f64 / all as f64)
+fn in_use(record: &EvalRecord) -> Option<f64> {
+    let (used, all) = record.codes_in_use()?;
+    Some(used as f64 / all as f64)
 }
 
 impl Seen {
@@ -231,9 +243,13 @@ impl Seen {
         self.records.iter().filter_map(Record::evaluation)
     }
 
+    /// What is known of the use of codes, early evaluations included.
+    fn code_use(&self) -> impl Iterator<Item = &EvalRecord> {
+        self.records.iter().filter_map(Record::code_use)
+    }
+
     fn by_step(&self, value: impl Fn(&EvalRecord) -> Option<f64>) -> Vec<(f64, f64)> {
-        let points = self.evaluations().map(|e| Some((e.step as f64, value(e)?)));
-        points.flatten().collect()
+        by_step(self.evaluations(), value)
     }
 
     /// Seconds of training that `step` steps took, as far as the log tells.
@@ -251,7 +267,7 @@ impl Seen {
         let step = self.records.last().map_or(0, Record::step);
         let known = |value: Option<String>| value.unwrap_or("–".into());
         let seconds = self.seconds_at(step as f64);
-        let used = last.and_then(|eval| in_use(&eval.usage));
+        let used = last.and_then(in_use);
         let parameters = Model::new(&self.config.model).layout.count() as f64;
         vec![
             self.name.clone(),
@@ -280,16 +296,21 @@ impl Seen {
                 alt: format!("samples of {}", self.name),
             })?;
         }
-        let Some(last) = self.evaluations().next_back() else {
+        // A young run has early evaluations alone.
+        let newest = self.evaluations().next_back();
+        let Some(last) = newest.or_else(|| self.code_use().last()) else {
             return Ok(page);
         };
         let shown = if last.usage.is_empty() { 4 } else { 6 };
         page = page.table(&LAYER_HEADERS[..shown], &layer_rows(&self.config, last));
         let layers = last.usage.len();
-        if (2..=LINES).contains(&layers) && self.evaluations().count() > 1 {
+        if (2..=LINES).contains(&layers) && self.code_use().count() > 1 {
             let line = |layer: usize| {
                 let used = |eval: &EvalRecord| Some(eval.usage.get(layer)?.perplexity);
-                Series::new(format!("layer {}", layer + 1), self.by_step(used))
+                Series::new(
+                    format!("layer {}", layer + 1),
+                    by_step(self.code_use(), used),
+                )
             };
             page = page.chart(&Chart {
                 title: "Perplexity of each layer's codes".into(),
@@ -300,40 +321,9 @@ impl Seen {
                 series: (0..layers).rev().map(line).collect(),
             });
         }
-        Ok(page)
+        let records: Vec<&EvalRecord> = self.code_use().collect();
+        Ok(over_time(page, &self.config, &records))
     }
-}
-
-/// What [`layer_rows`] tells; the last two of codes alone.
-pub(crate) const LAYER_HEADERS: [&str; 6] = [
-    "layer",
-    "map",
-    "KL, bits an image",
-    "bits a position",
-    "perplexity",
-    "codes used",
-];
-
-/// What each layer of a model costs and uses, top first.
-pub(crate) fn layer_rows(config: &Config, last: &EvalRecord) -> Vec<Vec<String>> {
-    let dims = dims(&config.model) as f64;
-    let sides = config.model.sides();
-    let row = |layer: usize| {
-        let (side, bits) = (sides[layer], last.kl[layer].max(0.0) * dims);
-        let mut cells = vec![
-            format!("{}", layer + 1),
-            format!("{side} × {side}"),
-            format!("{bits:.2}"),
-            format!("{:.3}", bits / (side * side) as f64),
-        ];
-        if let Some(usage) = last.usage.get(layer) {
-            cells.push(format!("{:.1}", usage.perplexity));
-            cells.push(format!("{} of {}", usage.used, usage.used + usage.dead));
-        }
-        cells
-    };
-    let layers = last.kl.len().min(sides.len());
-    (0..layers).rev().map(row).collect()
 }
 
 /// A model in a few words.
@@ -365,6 +355,7 @@ fn newest_samples(run: &Run) -> Result<Option<(Picture, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rrvq::train::log::Usage;
 
     #[test]
     fn runs_of_one_name_are_told_apart() {
@@ -410,7 +401,11 @@ mod tests {
             dead,
             perplexity: 1.0,
         };
-        assert_eq!(in_use(&[usage(3, 1), usage(0, 4)]), Some(0.375));
-        assert_eq!(in_use(&[]), None);
+        let of = |usage| EvalRecord {
+            usage,
+            ..EvalRecord::default()
+        };
+        assert_eq!(in_use(&of(vec![usage(3, 1), usage(0, 4)])), Some(0.375));
+        assert_eq!(in_use(&of(Vec::new())), None);
     }
 }

@@ -179,6 +179,8 @@ section! {
         eval_every: usize = 500,
         /// Images in an evaluation; 0 takes all of the split.
         eval_images: usize = 0,
+        /// Training images on which the log has each layer's codes, KL and bits after 100, 200, 500, 1000, 2000 … steps; 0 for none.
+        early_images: usize = 1024,
         /// Steps between records of training in the log.
         log_every: usize = 10,
         /// Steps between saves; 0 saves at the end only.

@@ -11,7 +11,7 @@ use crate::dataset::{Dataset, check_held_out, check_shape};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent, each_batch};
 use crate::files::write_atomic;
-use crate::model::hierarchy::nats_per_dim;
+use crate::model::hierarchy::{dims, nats_per_dim};
 use crate::picture::{comfortable_scale, grid};
 use crate::programs::{Coder, Decoder, Model, StepOutcome};
 use crate::run::{Existing, Run};
@@ -260,10 +260,12 @@ impl<'a> Trainer<'a> {
         let nats = self.scorer.run(&mut self.shown, &self.eval_codes)?;
         let total: f64 = nats.iter().map(|&v| v as f64).sum();
         let kl = total / (nats.len() as f64 * nats_per_dim(&self.config.model));
+        let positions = self.prior.map.positions() as f64;
         let record = EvalRecord {
             step: self.progress.step as usize,
             bits_per_dim: self.base.reconstruction + kl,
             kl: vec![kl],
+            position_bits: vec![kl * dims(&self.config.model) as f64 / positions],
             seconds: begin.elapsed().as_secs_f64(),
             ..self.base.clone()
         };

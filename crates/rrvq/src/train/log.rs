@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub enum Record {
     Train(TrainRecord),
     Eval(EvalRecord),
+    /// An evaluation on a few training images, for how the codes of a young run are used.
+    Early(EvalRecord),
     Split(SplitRecord),
     /// The last record of a run that left the finite numbers; resuming from the checkpoint before it drops it.
     Diverged(DivergedRecord),
@@ -26,7 +28,7 @@ impl Record {
     pub fn step(&self) -> usize {
         match self {
             Record::Train(record) => record.step,
-            Record::Eval(record) => record.step,
+            Record::Eval(record) | Record::Early(record) => record.step,
             Record::Split(record) => record.step,
             Record::Diverged(record) => record.step,
         }
@@ -36,6 +38,14 @@ impl Record {
     pub fn evaluation(&self) -> Option<&EvalRecord> {
         match self {
             Record::Eval(record) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// What tells how codes are used: an evaluation, or an early one.
+    pub fn code_use(&self) -> Option<&EvalRecord> {
+        match self {
+            Record::Eval(record) | Record::Early(record) => Some(record),
             Record::Train(_) | Record::Split(_) | Record::Diverged(_) => None,
         }
     }
@@ -90,10 +100,22 @@ pub struct EvalRecord {
     /// Each layer's KL, in bits a dimension, bottom first.
     #[serde(deserialize_with = "numbers")]
     pub kl: Vec<f64>,
+    /// The same in bits a position; older logs have none.
+    #[serde(default, deserialize_with = "numbers")]
+    pub position_bits: Vec<f64>,
     /// How each layer's codes are used, bottom first.
     pub usage: Vec<Usage>,
     /// Seconds the evaluation took.
     pub seconds: f64,
+}
+
+impl EvalRecord {
+    /// Codes that were drawn at least once, and codes in all, over all layers; none where latents are no codes.
+    pub fn codes_in_use(&self) -> Option<(usize, usize)> {
+        let used = self.usage.iter().map(|u| u.used).sum();
+        let all = self.usage.iter().map(|u| u.used + u.dead).sum();
+        (all > 0).then_some((used, all))
+    }
 }
 
 /// Codes that were hardly used, each now half of another.
@@ -103,6 +125,9 @@ pub struct SplitRecord {
     pub step: usize,
     /// How many of each layer, bottom first.
     pub codes: Vec<usize>,
+    /// How each layer's codes were used before, bottom first; older logs have none.
+    #[serde(default)]
+    pub usage: Vec<Usage>,
     /// Seconds of counting and splitting.
     pub seconds: f64,
 }
@@ -273,6 +298,33 @@ mod tests {
             text.starts_with("{\"kind\":\"train\",\"step\":10,"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn logs_of_before_a_field_can_still_be_read() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("log.jsonl");
+        let eval = r#"{"kind":"eval","step":10,"split":"test","images":64,"bits_per_dim":1.5,"reconstruction":1.0,
+            "kl":[0.5],"usage":[{"used":3,"perplexity":2.5,"dead":1}],"seconds":0.1}"#;
+        let split = r#"{"kind":"split","step":20,"codes":[2],"seconds":0.1}"#;
+        let eval = eval.replace('\n', " ");
+        std::fs::write(&path, format!("{eval}\n{split}\n")).unwrap();
+        let records = read(&path).unwrap();
+        let found = records[0].code_use().unwrap();
+        assert_eq!(found.codes_in_use(), Some((3, 4)));
+        assert!(found.position_bits.is_empty());
+        assert_eq!(records[1].step(), 20);
+    }
+
+    #[test]
+    fn an_early_evaluation_is_not_a_result() {
+        let early = Record::Early(EvalRecord {
+            step: 100,
+            ..EvalRecord::default()
+        });
+        assert!(early.evaluation().is_none() && early.code_use().is_some());
+        assert_eq!(early.step(), 100);
+        assert_eq!(EvalRecord::default().codes_in_use(), None);
     }
 
     #[test]

@@ -5,12 +5,14 @@
 
 pub mod batches;
 pub mod checkpoint;
+mod due;
 pub mod log;
+mod scalars;
 pub mod schedule;
 mod split;
 pub mod tensorboard;
 
-use crate::config::{Config, TrainConfig};
+use crate::config::Config;
 use crate::dataset::{Dataset, Split, check_held_out, check_shape};
 use crate::error::{Error, Result};
 use crate::evaluate::{Evaluator, Extent};
@@ -23,7 +25,8 @@ use crate::run::{Existing, Run};
 use crate::sample::samples_with;
 use batches::Batches;
 use checkpoint::{Progress, load_state, save};
-use log::{DivergedRecord, EvalRecord, Log, Record, SplitRecord, TrainRecord};
+use due::{is_early, next_stop, sample_every};
+use log::{DivergedRecord, EvalRecord, Log, Record, SplitRecord, TrainRecord, Usage};
 use rrvq_tensor::{Device, Store};
 use split::Splitter;
 use std::path::PathBuf;
@@ -49,6 +52,7 @@ pub trait Watch {
     fn started(&mut self, _start: &Started) {}
     /// After every step.
     fn stepped(&mut self, _step: usize, _outcome: &StepOutcome) {}
+    /// After an evaluation; early in a run, of a few training images.
     fn evaluated(&mut self, _record: &EvalRecord) {}
     fn saved(&mut self, _step: usize) {}
     /// Asked after every step, or every second where steps come in bursts; a run that is told to stop saves first.
@@ -254,6 +258,9 @@ impl<'a> Trainer<'a> {
             if due(train.eval_every) {
                 let record = self.evaluate()?;
                 watch.evaluated(&record);
+            } else if is_early(train, self.progress.step) {
+                let record = self.evaluate_early()?;
+                watch.evaluated(&record);
             }
             if due(sample_every(train)) {
                 self.draw_samples()?;
@@ -306,6 +313,7 @@ impl<'a> Trainer<'a> {
         self.log.write(&Record::Split(SplitRecord {
             step: done,
             codes,
+            usage: tally.iter().map(|counts| Usage::of(counts)).collect(),
             seconds,
         }))
     }
@@ -392,20 +400,7 @@ impl<'a> Trainer<'a> {
             seconds: self.progress.seconds,
         };
         if let Some(events) = &mut self.events {
-            let mut scalars = vec![
-                ("train/bits_per_dim".to_string(), record.bits_per_dim),
-                ("train/reconstruction".into(), record.reconstruction),
-                ("train/grad_norm".into(), record.grad_norm),
-                ("train/lr".into(), record.lr),
-                ("train/images_per_second".into(), record.images_per_second),
-            ];
-            scalars.extend(
-                record
-                    .kl
-                    .iter()
-                    .enumerate()
-                    .map(|(l, &v)| (format!("train_kl/layer{:02}", l + 1), v)),
-            );
+            let scalars = scalars::of_training(&record);
             events.scalars(made, scalars.iter().map(|(tag, v)| (tag.as_str(), *v)))?;
         }
         self.log.write(&Record::Train(record))
@@ -417,41 +412,37 @@ impl<'a> Trainer<'a> {
     }
 
     fn evaluate(&mut self) -> Result<EvalRecord> {
-        let extent = Extent {
-            split: self.config.data.evaluation_split(),
-            images: self.config.train.eval_images,
-        };
-        self.show("ema")?;
-        let mut record = self.evaluator.evaluate(&mut self.shown, extent)?;
-        record.step = self.progress.step as usize;
+        let (split, images) = (
+            self.config.data.evaluation_split(),
+            self.config.train.eval_images,
+        );
+        let record = self.evaluate_on("eval", Extent { split, images })?;
         self.progress
             .plateau
             .observe(&self.config.train, record.bits_per_dim);
-        if let Some(events) = &mut self.events {
-            let mut scalars = vec![
-                ("eval/bits_per_dim".to_string(), record.bits_per_dim),
-                ("eval/reconstruction".into(), record.reconstruction),
-            ];
-            for (layer, kl) in record.kl.iter().enumerate() {
-                scalars.push((format!("eval_kl/layer{:02}", layer + 1), *kl));
-            }
-            for (layer, usage) in record.usage.iter().enumerate() {
-                scalars.push((
-                    format!("eval_perplexity/layer{:02}", layer + 1),
-                    usage.perplexity,
-                ));
-                scalars.push((
-                    format!("eval_dead_codes/layer{:02}", layer + 1),
-                    usage.dead as f64,
-                ));
-            }
-            events.scalars(
-                record.step,
-                scalars.iter().map(|(tag, v)| (tag.as_str(), *v)),
-            )?;
-        }
         self.log.write(&Record::Eval(record.clone()))?;
         self.last = Some(record.clone());
+        Ok(record)
+    }
+
+    /// What becomes of each layer, on a few training images.
+    fn evaluate_early(&mut self) -> Result<EvalRecord> {
+        let (split, images) = (Split::Train, self.config.train.early_images);
+        let record = self.evaluate_on("early", Extent { split, images })?;
+        self.log.write(&Record::Early(record.clone()))?;
+        Ok(record)
+    }
+
+    /// An evaluation of the averaged weights; `name` begins the tags of its events.
+    fn evaluate_on(&mut self, name: &str, extent: Extent) -> Result<EvalRecord> {
+        self.show("ema")?;
+        let mut record = self.evaluator.evaluate(&mut self.shown, extent)?;
+        record.step = self.progress.step as usize;
+        if let Some(events) = &mut self.events {
+            let scalars = scalars::of_evaluation(name, &record);
+            let scalars = scalars.iter().map(|(tag, v)| (tag.as_str(), *v));
+            events.scalars(record.step, scalars)?;
+        }
         Ok(record)
     }
 
@@ -503,57 +494,4 @@ pub(crate) fn diverged(
         said: said.clone(),
     }));
     Error::new(said)
-}
-
-/// Steps between pictures of samples; 0 draws none before the end.
-fn sample_every(train: &TrainConfig) -> usize {
-    match train.sample_every {
-        0 => train.eval_every,
-        every => every,
-    }
-}
-
-/// The first step after `step` that something other than a step follows: a record, an evaluation, pictures, a save.
-fn next_stop(train: &TrainConfig, step: u64) -> u64 {
-    let every = [
-        train.split_every,
-        train.log_every,
-        train.eval_every,
-        train.save_every,
-        sample_every(train),
-    ];
-    let after = |every: &u64| (step / every + 1) * every;
-    let stops = every.iter().map(|n| *n as u64).filter(|n| *n > 0);
-    let last = train.steps as u64;
-    stops.map(|n| after(&n)).fold(last, u64::min)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bursts_stop_where_something_is_due() {
-        let train = TrainConfig {
-            steps: 100,
-            log_every: 30,
-            eval_every: 40,
-            save_every: 0,
-            sample_every: 45,
-            ..Default::default()
-        };
-        let mut stops = vec![0];
-        while stops[stops.len() - 1] < 100 {
-            stops.push(next_stop(&train, stops[stops.len() - 1]));
-        }
-        assert_eq!(stops, [0, 30, 40, 45, 60, 80, 90, 100]);
-        assert_eq!(next_stop(&train, 31), 40);
-        let at_the_end = TrainConfig {
-            log_every: 0,
-            eval_every: 0,
-            sample_every: 0,
-            ..train
-        };
-        assert_eq!(next_stop(&at_the_end, 0), 100);
-    }
 }

@@ -18,9 +18,11 @@
 //! ```
 
 mod chart;
+mod heat;
 mod ticks;
 
 pub use chart::{Chart, Series};
+pub use heat::{Cell, HeatMap};
 
 use rrvq::error::Result;
 use rrvq::files::write_atomic;
@@ -86,6 +88,11 @@ impl Report {
     /// A chart of one or more lines.
     pub fn chart(self, chart: &Chart) -> Report {
         self.add(&chart.to_html())
+    }
+
+    /// A map of cells, whose shades are values.
+    pub fn heat_map(self, map: &HeatMap) -> Report {
+        self.add(&map.to_html())
     }
 
     /// A table; columns that hold only numbers are set to the right.
