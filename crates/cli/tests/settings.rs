@@ -116,3 +116,29 @@ fn the_use_of_codes_is_seen_early() {
         assert_eq!(scratch.logged(run, "early"), [0; 0], "{run}");
     }
 }
+
+#[test]
+fn skipped_steps_are_counted_and_too_many_end_the_run() {
+    let scratch = Scratch::new();
+    train(&scratch, "run", &["train.skip_norm=1e-6"]);
+    let records = scratch.records("run");
+    let skipped = records.iter().filter_map(|r| r["skipped"].as_u64());
+    assert_eq!(skipped.sum::<u64>(), 20);
+    train(&scratch, "free", &["train.skip_norm=1e6"]);
+    let records = scratch.records("free");
+    assert!(
+        records
+            .iter()
+            .all(|r| r["skipped"].as_u64().unwrap_or(0) == 0)
+    );
+    let stuck = [
+        "train",
+        "--preset",
+        "tiny-swatches",
+        "--set",
+        "train.skip_norm=1e-6",
+    ];
+    scratch
+        .run(&stuck)
+        .refused(&["100 steps in a row", "train.skip_norm = 0.000001"]);
+}

@@ -33,6 +33,7 @@ impl Config {
         above_zero("train.lr", train.lr)?;
         above_zero("train.epsilon", train.epsilon)?;
         at_least_zero("train.clip", train.clip)?;
+        at_least_zero("train.skip_norm", train.skip_norm)?;
         at_least_zero("train.lr_floor", train.lr_floor)?;
         below_one("train.beta1", train.beta1)?;
         below_one("train.beta2", train.beta2)?;
@@ -375,6 +376,7 @@ mod tests {
             ("prior.ema=1", "prior.ema"),
             ("train.lr=nan", "train.lr"),
             ("train.lr=-1", "train.lr"),
+            ("train.skip_norm=-1", "train.skip_norm"),
             ("train.ema=1", "train.ema"),
             ("train.plateau_factor=1.5", "train.plateau_factor"),
             ("model.temperature.end=0", "model.temperature.end"),

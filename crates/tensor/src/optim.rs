@@ -5,6 +5,9 @@
 //!
 //! A parameter may be *set* instead of learnt: a codebook that follows averages is part of the model and of its
 //! EMA, but its next value comes from somewhere else than a gradient.
+//!
+//! A step may be *skipped*: one whose gradient is far larger than usual, or not finite, leaves every state as it was.
+//! Whether it is, is decided on the device, so that nothing waits for the host.
 
 use crate::grad::grad;
 use crate::graph::Var;
@@ -27,6 +30,34 @@ pub struct Optimiser {
     pub ema: f32,
 }
 
+/// What is done besides, or instead.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Exceptions<'a, 'g> {
+    /// Parameters that become these values, whatever their gradients are.
+    pub set: &'a [(String, Var<'g>)],
+    /// A step whose gradient's global norm is not below this changes nothing; 0 skips none.
+    pub skip_norm: f32,
+}
+
+/// What [`Optimiser::draw_with`] has drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Drawn<'g> {
+    /// The gradient's global norm, before clipping.
+    pub norm: Var<'g>,
+    /// 1 where the step is made and 0 where it is skipped; none where all are made.
+    pub made: Option<Var<'g>>,
+}
+
+impl<'g> Drawn<'g> {
+    /// `next`, or `old` where the step is skipped.
+    pub fn unless_skipped(&self, next: Var<'g>, old: Var<'g>) -> Var<'g> {
+        match self.made {
+            Some(made) => made.select(next, old),
+            None => next,
+        }
+    }
+}
+
 /// Names of the flat vectors an optimiser keeps.
 pub const STATES: [&str; 4] = ["theta", "m", "v", "ema"];
 
@@ -34,11 +65,12 @@ impl Optimiser {
     /// Draws gradient, clipping, update and EMA for every parameter of the graph; returns the gradient's
     /// global norm. Inputs of the program: scalars `lr` and `t`, the number of the update, from 1.
     pub fn draw<'g>(&self, loss: Var<'g>) -> Var<'g> {
-        self.draw_setting(loss, &[])
+        self.draw_with(loss, Exceptions::default()).norm
     }
 
-    /// The same, but the parameters named in `set` become these values, whatever their gradients are.
-    pub fn draw_setting<'g>(&self, loss: Var<'g>, set: &[(String, Var<'g>)]) -> Var<'g> {
+    /// The same with exceptions.
+    pub fn draw_with<'g>(&self, loss: Var<'g>, except: Exceptions<'_, 'g>) -> Drawn<'g> {
+        let set = except.set;
         let g = loss.graph();
         let layout = g.layout();
         let n = layout.len();
@@ -83,9 +115,15 @@ impl Optimiser {
         };
         let decay = ((1.0 + t) / (10.0 + t)).min(g.scalar(self.ema));
         let ema2 = theta2 + (ema - theta2) * decay;
-        for (name, value) in STATES.into_iter().zip([theta2, m2, v2, ema2]) {
-            g.assign(name, value);
+        let drawn = Drawn {
+            norm,
+            // False where the norm is not a number.
+            made: (except.skip_norm > 0.0).then(|| g.scalar(except.skip_norm).greater(norm)),
+        };
+        let (old, next) = ([theta, m, v, ema], [theta2, m2, v2, ema2]);
+        for (name, (old, next)) in STATES.into_iter().zip(old.into_iter().zip(next)) {
+            g.assign(name, drawn.unless_skipped(next, old));
         }
-        norm
+        drawn
     }
 }

@@ -159,6 +159,8 @@ section! {
         epsilon: f64 = 1e-8,
         /// Gradients with a larger global norm are scaled down to it; 0 turns this off.
         clip: f64 = 200.0,
+        /// A step whose gradient has a global norm of this or more, or one that is not finite, is skipped: it changes nothing; 0 skips none.
+        skip_norm: f64 = 0.0,
         /// Decay a step of the averaged weights that are evaluated and saved.
         ema: f64 = 0.999,
         /// Steps over which the learning rate rises from zero.

@@ -9,7 +9,7 @@ use crate::latent::responsibility::Sampling;
 use crate::latent::{self, Drawn, Evidence, Latent, LayerInputs, SampleMode};
 use crate::likelihood::{self, Pixels};
 use crate::nn::{Builder, Geometry, Resize, layer_name};
-use rrvq_tensor::optim::Optimiser;
+use rrvq_tensor::optim::{Exceptions, Optimiser};
 use rrvq_tensor::{DType, Graph, Init, Var};
 
 /// A model drawn into a graph.
@@ -337,12 +337,31 @@ impl<'g> Elbo<'g> {
     /// Draws what a training step changes: parameters by the gradient of `loss`, codebooks that follow averages by the
     /// batch. Returns the gradient's global norm.
     pub fn descend(&self, optimiser: &Optimiser, loss: Var<'g>) -> Var<'g> {
+        self.descend_with(optimiser, loss, Exceptions::default())
+    }
+
+    /// The same with exceptions; codebooks that follow averages are added to those that are set.
+    pub fn descend_with(
+        &self,
+        optimiser: &Optimiser,
+        loss: Var<'g>,
+        except: Exceptions<'_, 'g>,
+    ) -> Var<'g> {
         let g = loss.graph();
-        let means: Vec<(String, Var<'g>)> = self.moved.iter().map(|m| m.mean.clone()).collect();
+        let means = self.moved.iter().map(|m| m.mean.clone());
+        let set: Vec<(String, Var<'g>)> = except.set.iter().cloned().chain(means).collect();
+        let drawn = optimiser.draw_with(
+            loss,
+            Exceptions {
+                set: &set,
+                ..except
+            },
+        );
         for (memory, value) in self.moved.iter().flat_map(|m| &m.memories) {
-            g.assign(&memory.name, *value);
+            let old = g.state(&memory.name, memory.len()).reshape(&memory.shape);
+            g.assign(&memory.name, drawn.unless_skipped(*value, old));
         }
-        optimiser.draw_setting(loss, &means)
+        drawn.norm
     }
 }
 

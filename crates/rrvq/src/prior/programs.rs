@@ -136,6 +136,7 @@ impl PriorStep {
             log_likelihood: 0.0,
             kl: vec![nats],
             grad_norm: self.program.scalar("norm")? as f64,
+            skipped: false,
         })
     }
 }

@@ -247,6 +247,7 @@ impl<'a> Trainer<'a> {
             reconstruction: self.base.reconstruction,
             kl: vec![outcome.loss],
             grad_norm: outcome.grad_norm,
+            skipped: 0,
             lr: learning_rate(&self.train, &self.progress.plateau, made - 1),
             temperature: 1.0,
             images_per_second,

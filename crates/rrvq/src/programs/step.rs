@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::model::{Elbo, Hierarchy};
 use crate::train::batches::Batches;
 use rrvq_tensor::device::{Frame, Timed, counter};
-use rrvq_tensor::optim::{Optimiser, Rule as UpdateRule};
+use rrvq_tensor::optim::{Exceptions, Optimiser, Rule as UpdateRule};
 use rrvq_tensor::{Data, Device, Graph, Plan, Program, Store, Var};
 
 /// What one training step tells, in nats averaged over the batch where it is not a norm.
@@ -21,6 +21,8 @@ pub struct StepOutcome {
     /// Of each layer, bottom first.
     pub kl: Vec<f64>,
     pub grad_norm: f64,
+    /// Whether the gradient was too large, or not finite, and the step changed nothing (`train.skip_norm`).
+    pub skipped: bool,
 }
 
 impl StepOutcome {
@@ -43,6 +45,7 @@ impl StepOutcome {
 pub struct Step {
     program: Program,
     batch: usize,
+    skip_norm: f32,
 }
 
 /// What changes from step to step, besides the images.
@@ -125,7 +128,12 @@ impl Step {
             clip: train.clip as f32,
             ema: train.ema as f32,
         };
-        let norm = elbo.descend(&optimiser, loss);
+        let skip_norm = train.skip_norm as f32;
+        let except = Exceptions {
+            skip_norm,
+            ..Exceptions::default()
+        };
+        let norm = elbo.descend_with(&optimiser, loss, except);
         let kl: Vec<Var<'_>> = elbo.kl.iter().map(|kl| kl.sum().reshape(&[1])).collect();
         // Averages over the samples of an image, where there are several.
         let share = train.batch as f32 / elbo.log_likelihood.dim(0) as f32;
@@ -135,6 +143,7 @@ impl Step {
         Ok(Step {
             program: Program::new(device, &graph, &model.layout, &outputs)?,
             batch: train.batch,
+            skip_norm,
         })
     }
 
@@ -213,11 +222,14 @@ impl Step {
     fn outcome(&self, values: &[f32]) -> StepOutcome {
         let per_image = |sum: f32| sum as f64 / self.batch as f64;
         let (scalars, kl) = values.split_at(OUTPUTS.len() - 1);
+        let (norm, limit) = (scalars[2], self.skip_norm);
         StepOutcome {
             loss: scalars[0] as f64,
             log_likelihood: per_image(scalars[1]),
             kl: kl.iter().map(|&v| per_image(v)).collect(),
-            grad_norm: scalars[2] as f64,
+            grad_norm: norm as f64,
+            // The program's own comparison.
+            skipped: limit > 0.0 && (norm.is_nan() || norm >= limit),
         }
     }
 }

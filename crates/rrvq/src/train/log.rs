@@ -71,6 +71,9 @@ pub struct TrainRecord {
     /// Global norm of the gradient before clipping.
     #[serde(deserialize_with = "number")]
     pub grad_norm: f64,
+    /// Steps since the last record whose gradient was too large to be made; older logs have none.
+    #[serde(default)]
+    pub skipped: usize,
     /// Learning rate.
     pub lr: f64,
     /// Temperature of the Gumbel-softmax.

@@ -139,11 +139,17 @@ struct Trainer<'a> {
     setup: f64,
     /// Seconds of the last step, once there was one.
     pace: Option<f64>,
+    /// Steps that were skipped since the last record, and in a row.
+    skipped: usize,
+    skipped_in_a_row: usize,
 }
 
 /// Most steps of a burst, and about how many seconds it may take: a run is told to stop in between.
 const BURST: u64 = 256;
 const BURST_SECONDS: f64 = 1.0;
+
+/// A run that skips this many steps in a row has come to a stop.
+const MOST_SKIPPED: usize = 100;
 
 /// Samples in a picture drawn while training.
 const SAMPLES: usize = 64;
@@ -200,6 +206,8 @@ impl<'a> Trainer<'a> {
             store,
             shown: Store::default(),
             pace: None,
+            skipped: 0,
+            skipped_in_a_row: 0,
             progress,
             log,
             events,
@@ -232,9 +240,7 @@ impl<'a> Trainer<'a> {
             spent += seconds;
             for outcome in &outcomes {
                 self.progress.step += 1;
-                if let Some(place) = outcome.trouble() {
-                    return Err(self.diverged(&place));
-                }
+                self.follow(outcome)?;
                 watch.stepped(self.progress.step as usize, outcome);
             }
             let done = self.progress.step as usize;
@@ -341,6 +347,38 @@ impl<'a> Trainer<'a> {
         }
     }
 
+    /// Counts a step that was skipped, and ends a run that cannot go on.
+    fn follow(&mut self, outcome: &StepOutcome) -> Result<()> {
+        if !outcome.skipped {
+            self.skipped_in_a_row = 0;
+            return match outcome.trouble() {
+                Some(place) => Err(self.diverged(&place)),
+                None => Ok(()),
+            };
+        }
+        self.skipped += 1;
+        self.skipped_in_a_row += 1;
+        if self.skipped_in_a_row < MOST_SKIPPED {
+            return Ok(());
+        }
+        let limit = self.config.train.skip_norm;
+        let what = format!(
+            "{MOST_SKIPPED} steps in a row had a gradient norm of at least train.skip_norm = {limit}, the last one {}, and \
+             were skipped",
+            outcome.grad_norm
+        );
+        let advice = "raise train.skip_norm, lower train.lr or lengthen train.warmup";
+        let (step, saved) = (self.progress.step, self.saved);
+        Err(stopped(
+            &mut self.log,
+            &self.run,
+            (step, saved),
+            "the gradient",
+            &what,
+            advice,
+        ))
+    }
+
     /// Refuses weights that cannot make one more step: a step tells of the weights before it, and those after it
     /// are about to be saved.
     fn prove(&mut self) -> Result<()> {
@@ -355,6 +393,7 @@ impl<'a> Trainer<'a> {
             log_likelihood: -found.reconstruction,
             kl: found.kl,
             grad_norm: 0.0,
+            skipped: false,
         };
         match outcome.trouble() {
             None => Ok(()),
@@ -390,6 +429,7 @@ impl<'a> Trainer<'a> {
             reconstruction,
             kl,
             grad_norm: outcome.grad_norm,
+            skipped: std::mem::take(&mut self.skipped),
             lr: schedule::learning_rate(&self.config.train, &self.progress.plateau, made - 1),
             temperature: schedule::temperature(
                 &self.config.model.temperature,
@@ -477,6 +517,19 @@ pub(crate) fn diverged(
     place: &str,
     advice: &str,
 ) -> Error {
+    let what = format!("training left the finite numbers at step {step}, first in {place}");
+    stopped(log, run, (step, saved), place, &what, advice)
+}
+
+/// The same for any reason, `what`.
+fn stopped(
+    log: &mut Log,
+    run: &Run,
+    (step, saved): (u64, Option<u64>),
+    place: &str,
+    what: &str,
+    advice: &str,
+) -> Error {
     let kept = match saved {
         Some(saved) => format!(
             "the checkpoint of step {saved} in {} is untouched",
@@ -484,9 +537,7 @@ pub(crate) fn diverged(
         ),
         None => "no checkpoint had been written yet".into(),
     };
-    let said = format!(
-        "training left the finite numbers at step {step}, first in {place}; {kept}; {advice}"
-    );
+    let said = format!("{what}; {kept}; {advice}");
     // Whether or not the log can be written, the sentence is what must be said.
     let _ = log.write(&Record::Diverged(DivergedRecord {
         step: step as usize,

@@ -13,6 +13,7 @@ pub(super) fn of_training(record: &TrainRecord) -> Vec<(String, f64)> {
         ("train/bits_per_dim".to_string(), record.bits_per_dim),
         ("train/reconstruction".into(), record.reconstruction),
         ("train/grad_norm".into(), record.grad_norm),
+        ("train/skipped".into(), record.skipped as f64),
         ("train/lr".into(), record.lr),
         ("train/images_per_second".into(), record.images_per_second),
     ];

@@ -1,0 +1,123 @@
+//! What settings of training do to a step: which ones are made, and how far they go.
+
+use rrvq::config::{Config, TrainConfig};
+use rrvq::dataset::Swatches;
+use rrvq::programs::{Model, Step, StepInput, StepOutcome};
+use rrvq::train::batches::Batches;
+use rrvq_tensor::{Device, Store};
+
+fn config(changes: &[&str]) -> Config {
+    let mut config = Config::preset("tiny-swatches").unwrap();
+    changes.iter().for_each(|c| config.set(c).unwrap());
+    config.validate().unwrap();
+    config
+}
+
+fn input(step: u64) -> StepInput {
+    StepInput {
+        seed: 3,
+        step,
+        lr: 2e-3,
+        tau: 0.5,
+        kl_weight: 1.0,
+    }
+}
+
+/// Everything that a step may change, as bits: what is not a number is equal to itself.
+fn states(store: &Store, model: &Model) -> Vec<Vec<u32>> {
+    let memories = model.memories.iter().map(|m| m.name.as_str());
+    let names = ["theta", "m", "v", "ema"].into_iter().chain(memories);
+    let bits = |name| store.get(name).iter().map(|v| v.to_bits()).collect();
+    names.map(bits).collect()
+}
+
+/// The model after `steps` steps from its first weights, changed by `change`, and what the last one told.
+fn stepped(
+    config: &Config,
+    steps: u64,
+    change: impl Fn(&Model, &mut Store),
+) -> (Model, Store, StepOutcome) {
+    let (data, device) = (Swatches::for_config(config), Device::Cpu);
+    let model = Model::new(&config.model);
+    let mut batches = Batches::new(&data, 3, config.train.batch, true);
+    let mut store = model.initial(&device, 3, batches.at(0)).unwrap();
+    change(&model, &mut store);
+    let mut step = Step::new(&device, &model, &config.train).unwrap();
+    let made = (0..steps).map(|i| step.run(&mut store, batches.at(i), &input(i)).unwrap());
+    let last = made.last().unwrap();
+    (model, store, last)
+}
+
+const AVERAGED: [&str; 4] = [
+    "model.latent=nearest",
+    "model.codebook=ema",
+    "model.maps=[4]",
+    "model.top=uniform",
+];
+
+#[test]
+fn a_step_below_the_limit_is_the_same_step() {
+    for more in [&[][..], &AVERAGED] {
+        let free = config(more);
+        let limited = config(&[more, &["train.skip_norm=1e9"]].concat());
+        let (model, without, told) = stepped(&free, 3, |_, _| {});
+        let (_, with, same) = stepped(&limited, 3, |_, _| {});
+        assert!(told.grad_norm > 1e-3 && !told.skipped);
+        assert_eq!(told, same);
+        assert!(states(&without, &model) == states(&with, &model));
+    }
+}
+
+#[test]
+fn a_step_above_the_limit_changes_nothing() {
+    for more in [&[][..], &AVERAGED] {
+        let (_, _, told) = stepped(&config(more), 1, |_, _| {});
+        // At the limit itself a step is skipped; a little above, it is made.
+        let norm = told.grad_norm as f32;
+        for (limit, skipped) in [(norm * 0.5, true), (norm, true), (norm * 1.001, false)] {
+            let limited = TrainConfig {
+                skip_norm: limit as f64,
+                ..config(more).train
+            };
+            let limited = Config {
+                train: limited,
+                ..config(more)
+            };
+            let data = Swatches::for_config(&limited);
+            let mut batches = Batches::new(&data, 3, limited.train.batch, true);
+            let model = Model::new(&limited.model);
+            let mut store = model.initial(&Device::Cpu, 3, batches.at(0)).unwrap();
+            let before = states(&store, &model);
+            assert_eq!(before.len(), 4 + model.memories.len());
+            let mut step = Step::new(&Device::Cpu, &model, &limited.train).unwrap();
+            let made = step.run(&mut store, batches.at(0), &input(0)).unwrap();
+            assert_eq!(made.skipped, skipped, "{limit} of {norm}");
+            let after = states(&store, &model);
+            for (before, after) in before.iter().zip(&after) {
+                assert_eq!(before == after, skipped);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_that_is_not_finite_changes_nothing() {
+    let poison = |model: &Model, store: &mut Store| {
+        let entry = model.layout.get("dec.1.b").unwrap();
+        store
+            .set_part("theta", entry.offset, &[f32::INFINITY])
+            .unwrap();
+    };
+    let (model, store, told) = stepped(&config(&["train.skip_norm=100"]), 1, poison);
+    assert!(told.skipped && !told.grad_norm.is_finite());
+    for moment in ["m", "v"] {
+        assert!(store.get(moment).iter().all(|v| *v == 0.0), "{moment}");
+    }
+    let theta = store.get("theta").iter().filter(|v| !v.is_finite());
+    assert_eq!(theta.count(), 1, "the one that was put there");
+    // Without the limit it spreads to everything.
+    let (_, store, told) = stepped(&config(&[]), 1, poison);
+    assert!(!told.skipped);
+    let spread = store.get("theta").iter().filter(|v| v.is_nan()).count();
+    assert!(spread > model.layout.count() / 2, "{spread}");
+}
