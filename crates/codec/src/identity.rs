@@ -5,7 +5,7 @@
 //! packages.
 
 use super::neighbours::Neighbours;
-use rrvq::config::Backbone;
+use rrvq::config::{Backbone, BlockScale};
 use rrvq::error::{Error, Result};
 use rrvq::programs::Model;
 use serde::Serialize;
@@ -63,6 +63,9 @@ impl Identity {
         }
         if model.config.backbone != Backbone::Convolution {
             hash.add(format!("backbone={}\n", settings["backbone"]).as_bytes());
+        }
+        if model.config.block_scale != BlockScale::Constant(0.1) {
+            hash.add(format!("block_scale={}\n", settings["block_scale"]).as_bytes());
         }
         let mut entries: Vec<_> = model.layout.entries().iter().collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -238,5 +241,10 @@ mod tests {
         assert_eq!(of(&other, 0.0), first);
         other.border = rrvq::config::Border::Edge;
         assert_ne!(of(&other, 0.0), first);
+        let scaled = rrvq::config::ModelConfig {
+            block_scale: BlockScale::Constant(0.2),
+            ..config.clone()
+        };
+        assert_ne!(of(&scaled, 0.0), first);
     }
 }

@@ -151,6 +151,7 @@ fn check_model(model: &ModelConfig) -> Result<()> {
             "model.image_channels is {found}; expected 3 (colour) or 1 (grey)"
         )));
     }
+    above_zero("model.block_scale", model.block_factor())?;
     check_maps(model)?;
     match &model.codes {
         Codes::Same(codes) => within("model.codes", *codes, 2, 65_536)?,
@@ -383,6 +384,7 @@ mod tests {
             ("model.image_channels=2", "model.image_channels"),
             ("model.log_scale=inf", "model.log_scale"),
             ("model.mixtures=0", "model.mixtures"),
+            ("model.block_scale=0", "model.block_scale"),
             ("model.commitment=-1", "model.commitment"),
             ("model.codebook_decay=1", "model.codebook_decay"),
             ("model.codebook_revive=nan", "model.codebook_revive"),

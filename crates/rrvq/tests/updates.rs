@@ -121,3 +121,15 @@ fn a_step_that_is_not_finite_changes_nothing() {
     let spread = store.get("theta").iter().filter(|v| v.is_nan()).count();
     assert!(spread > model.layout.count() / 2, "{spread}");
 }
+
+#[test]
+fn the_scale_of_blocks_is_what_it_says() {
+    // Two layers of two blocks each: 1/√4.
+    let after = |scale: &str| {
+        let config = config(&["model.blocks=2", &format!("model.block_scale={scale}")]);
+        let (model, store, _) = stepped(&config, 2, |_, _| {});
+        states(&store, &model)
+    };
+    assert!(after("depth") == after("0.5"));
+    assert!(after("depth") != after("0.1"));
+}

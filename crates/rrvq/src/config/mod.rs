@@ -16,9 +16,11 @@
 
 mod keys;
 mod sections;
+mod values;
 
 pub use keys::Key;
 pub use sections::*;
+pub use values::*;
 
 use crate::error::{Error, Result};
 use keys::{Node, Problem, section};

@@ -1,8 +1,8 @@
 //! The settings themselves: one line of documentation and one default each.
 
-use super::keys::{Key, Leaf, Node, Problem, choice, join, misfit, section};
+use super::keys::{choice, section};
+use super::values::{BlockScale, BlockScaleWord, Codes, Crop, Options};
 use crate::dataset::Split;
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 section! {
@@ -33,6 +33,8 @@ section! {
         blocks: usize = 1,
         /// Residual blocks in front of each ladder and strap.
         ladder_blocks: usize = 0,
+        /// What a residual block's last convolution is multiplied by: a number, or "depth" (1/√N, N being the layers times `blocks`).
+        block_scale: BlockScale = BlockScale::Constant(0.1),
         /// Prior of the top layer: "learnt" or "uniform".
         top: Top = Top::Learnt,
         /// What the prior makes of the features above: "embedding" (its responsibilities) or "direct" (logits of codes).
@@ -78,6 +80,16 @@ impl ModelConfig {
     /// How many layers of latents there are.
     pub fn layers(&self) -> usize {
         self.maps.len() * self.repeat
+    }
+
+    /// What the last convolution of each residual block is multiplied by.
+    pub fn block_factor(&self) -> f64 {
+        match self.block_scale {
+            BlockScale::Constant(scale) => scale,
+            BlockScale::Word(BlockScaleWord::Depth) => {
+                1.0 / ((self.layers() * self.blocks) as f64).sqrt()
+            }
+        }
     }
 
     /// The side of each layer's map, bottom first.
@@ -380,111 +392,5 @@ choice! {
         Centre = "centre",
         /// Squares at random places.
         Random = "random",
-    }
-}
-
-/// The part of an image that is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Crop {
-    /// By a word.
-    Word(CropWord),
-    /// Left, top, right and bottom, in pixels; right and bottom are the first ones outside.
-    Square([usize; 4]),
-}
-
-impl Leaf for Crop {
-    fn expected() -> String {
-        "\"auto\", \"centre\", \"random\" or a square such as [15, 40, 163, 188]".into()
-    }
-    fn show(&self) -> String {
-        match self {
-            Crop::Word(word) => word.show(),
-            Crop::Square(square) => format!("{square:?}"),
-        }
-    }
-}
-
-/// Settings of one kind of latent: `model.options.NAME`. Which there are, the kind says
-/// ([`crate::latent::Latent::options`]).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Options(toml::Table);
-
-impl Options {
-    /// Whether none is set.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The names of those that are set.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-
-    /// A list of whole numbers; none where it is not set, an error where it is something else.
-    pub fn numbers(&self, name: &str) -> crate::error::Result<Option<Vec<usize>>> {
-        let Some(value) = self.0.get(name) else {
-            return Ok(None);
-        };
-        match Vec::<usize>::read(value) {
-            Some(list) => Ok(Some(list)),
-            None => Err(crate::error::Error::new(format!(
-                "model.options.{name} is {value}; expected {}",
-                Vec::<usize>::expected()
-            ))),
-        }
-    }
-}
-
-impl Node for Options {
-    fn put(&mut self, path: &str, rest: &[&str], value: &toml::Value) -> Result<(), Problem> {
-        match (rest, value) {
-            ([], toml::Value::Table(table)) => self.0 = table.clone(),
-            ([], _) => return Err(misfit(path, "a table of settings", value)),
-            ([name], _) => {
-                self.0.insert(name.to_string(), value.clone());
-            }
-            ([name, below, ..], _) => {
-                return Err(Problem::Unknown {
-                    path: join(&join(path, name), below),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn list(&self, _: &str, _: &'static str, _: &mut Vec<Key>) {}
-}
-
-/// Sizes of the codebooks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Codes {
-    /// The same in every layer.
-    Same(usize),
-    /// One for each layer, bottom first.
-    Each(Vec<usize>),
-}
-
-impl Codes {
-    /// Codes in the codebook of `layer`, counted from the bottom.
-    pub fn at(&self, layer: usize) -> usize {
-        match self {
-            Codes::Same(codes) => *codes,
-            Codes::Each(codes) => codes[layer],
-        }
-    }
-}
-
-impl Leaf for Codes {
-    fn expected() -> String {
-        "a whole number, or a list of them with one for each layer".into()
-    }
-    fn show(&self) -> String {
-        match self {
-            Codes::Same(codes) => codes.show(),
-            Codes::Each(codes) => codes.show(),
-        }
     }
 }

@@ -155,7 +155,7 @@ impl<'g> Builder<'g> {
         self.conv(name, flat, self.config.channels, 1, 1)
     }
 
-    /// x + 0.1 · conv(ELU(conv(ELU(x)))); a block that resizes rescales its identity path.
+    /// x + s · conv(ELU(conv(ELU(x)))), s being `block_scale`, 0.1 in the paper's model; a block that resizes rescales its identity path.
     pub fn block(&self, name: &str, x: Var<'g>, resize: Resize) -> Var<'g> {
         let c = x.dim(3);
         let (a, b) = (format!("{name}.a"), format!("{name}.b"));
@@ -169,7 +169,7 @@ impl<'g> Builder<'g> {
             Resize::Down => x.avg_pool(2),
             Resize::Up => x.upsample(2),
         };
-        identity + self.conv(&b, h.elu(), c, self.kernel(), 1) * 0.1
+        identity + self.conv(&b, h.elu(), c, self.kernel(), 1) * self.config.block_factor() as f32
     }
 
     /// Several blocks, the first of which resizes.
