@@ -67,11 +67,21 @@ pub enum Filter {
     Ohwi,
 }
 
+/// What a sample of the responsibilities is, and which gradient flows back through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SampleMode {
+    /// Forward the mean of the drawn code, backward the gradient of the Gumbel-softmax mixture.
+    StraightThrough,
+    /// The Gumbel-softmax mixture of code means, forward and backward.
+    Relaxed,
+    /// Forward the mean of the drawn code, backward a gradient of second order (Liu et al. 2023).
+    ReinMax,
+}
+
 /// How the fused responsibility operation treats a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResponsibilityOp {
-    /// The sample is the relaxed mixture of code means; otherwise the hard one, with the relaxed gradient.
-    pub relaxed: bool,
+    pub mode: SampleMode,
     /// Stream of the Gumbel noise.
     pub stream: u32,
     /// Whether the last input is the prior's embedding; without one the prior is uniform.
@@ -604,7 +614,7 @@ pub struct Embeddings<'g> {
     pub mu: Var<'g>,
     /// Codebook log-variances, [K, d_e].
     pub logvar: Var<'g>,
-    /// Gumbel-softmax temperature.
+    /// Temperature of the Gumbel-softmax, or of ReinMax's softmax without noise.
     pub tau: Var<'g>,
     /// 1 samples, 0 takes the mode, between them is a sharpened sample.
     pub noise_scale: Var<'g>,
@@ -612,10 +622,10 @@ pub struct Embeddings<'g> {
 
 impl<'g> Embeddings<'g> {
     /// Draws the fused operation: sample, index and KL without any K-wide tensor.
-    pub fn sample(&self, relaxed: bool, stream: u32) -> Sampled<'g> {
+    pub fn sample(&self, mode: SampleMode, stream: u32) -> Sampled<'g> {
         let g = self.e_q.graph();
         let op = ResponsibilityOp {
-            relaxed,
+            mode,
             stream,
             prior: self.e_p.is_some(),
         };

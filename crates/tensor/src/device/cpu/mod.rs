@@ -416,7 +416,7 @@ unsafe fn describe(
             rows,
             dim,
             codes,
-            relaxed: op.relaxed,
+            mode: op.mode,
             tau,
             noise_scale,
             noise,

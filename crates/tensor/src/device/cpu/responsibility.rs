@@ -12,6 +12,7 @@ use crate::device::cpu::gemm::panels::{Layout, Panels, panel_width};
 use crate::device::cpu::gemm::tile::{Passes, Point, Row, Segment, Terms, outer, product};
 use crate::device::cpu::scratch::with_scratch;
 use crate::device::cpu::simd::{Isa, WIDTH};
+use crate::op::SampleMode;
 use crate::rng::{Distribution, Noise, fill};
 use codebook::{Codebook, Sums, codebook_gradient, take, with_codebook};
 use rayon::prelude::*;
@@ -32,8 +33,7 @@ pub struct Responsibility {
     pub rows: usize,
     pub dim: usize,
     pub codes: usize,
-    /// z = Σ_k y_k mu_k rather than the mean of the chosen code.
-    pub relaxed: bool,
+    pub mode: SampleMode,
     pub tau: f32,
     pub noise_scale: f32,
     /// The Gumbel noise of row r and code k is element r·codes + k.
@@ -41,6 +41,11 @@ pub struct Responsibility {
 }
 
 impl Responsibility {
+    /// Whether z = Σ_k y_k mu_k rather than the mean of the chosen code.
+    fn mixes(&self) -> bool {
+        self.mode == SampleMode::Relaxed
+    }
+
     fn chunk_rows(&self) -> usize {
         self.rows.div_ceil(CHUNKS).max(CHUNK_ROWS)
     }
@@ -82,7 +87,7 @@ pub fn forward(
                 let first = i * TILE_ROWS;
                 plan.with_scores(first, index.len(), e_q, e_p, |tile, s| {
                     rows::forward(isa, tile, s.a_q, s.a_p, index, kl, s.row);
-                    if r.relaxed {
+                    if r.mixes() {
                         let lines = plan.lines(index.len(), book.stride, d);
                         product(isa, s.a_q, &lines, &plan.over_codes, mean_rows, z, false);
                     } else {
@@ -163,7 +168,7 @@ impl<'a> Plan<'a> {
             p * wide,
             3 * n,
             wide,
-            usize::from(op.relaxed) * wide,
+            usize::from(op.mixes()) * wide,
             rows * 2 * d,
             noisy * rows * op.codes,
         ];
@@ -385,7 +390,7 @@ impl Plan<'_> {
                     index: &mut index[..rows],
                 };
                 rows::backward(isa, tile, s.a_q, s.a_p, flow, s.row);
-                if op.relaxed {
+                if op.mixes() {
                     let points = self.points(rows, n, d);
                     let terms = Terms {
                         a: s.y,

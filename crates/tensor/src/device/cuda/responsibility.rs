@@ -11,7 +11,7 @@
 use crate::compile::Place;
 use crate::device::cuda::launch::{Arg, Function, Launches};
 use crate::graph::DType;
-use crate::op::ResponsibilityOp;
+use crate::op::{ResponsibilityOp, SampleMode};
 
 mod plain;
 mod quick;
@@ -36,6 +36,10 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
+    fn is(&self, mode: SampleMode) -> bool {
+        self.op.mode == mode
+    }
+
     fn e_p(&self) -> Option<Place> {
         self.op.prior.then(|| self.inputs[6])
     }
@@ -80,7 +84,8 @@ impl Case<'_> {
             ("DIM", self.dim),
             ("CODES", self.codes),
             ("PRIOR", self.op.prior as usize),
-            ("RELAXED", self.op.relaxed as usize),
+            ("RELAXED", self.is(SampleMode::Relaxed) as usize),
+            ("REINMAX", self.is(SampleMode::ReinMax) as usize),
         ];
         for (name, value) in own.iter().chain(defines) {
             text += &format!("#define {name} {value}\n");

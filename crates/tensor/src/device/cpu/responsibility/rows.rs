@@ -7,6 +7,7 @@
 use super::Responsibility;
 use crate::device::cpu::math;
 use crate::device::cpu::simd::{Lanes, WIDTH, Words, dispatch};
+use crate::op::SampleMode;
 
 /// A tile of scores, with the noise of its rows.
 pub struct Tile<'a> {
@@ -139,7 +140,7 @@ fn forward_lanes<L: Lanes>(
         kl[r] = sum.sum();
         let (largest, code) = best.first();
         index[r] = code;
-        if tile.op.relaxed {
+        if tile.op.mixes() {
             let mut sum = L::zero();
             for t in a_q.chunks_exact_mut(WIDTH) {
                 let y = weight(L::load(t).sub(L::splat(largest)).mul(inverse_tau));
@@ -206,6 +207,9 @@ pub struct Flow<'a> {
 
 dispatch! {
     /// Turns scores into their gradients, in place. `row` is room for three rows.
+    ///
+    /// Through the sample: y (dy - <y, dy>) / tau, y the Gumbel-softmax. ReinMax: with D the one-hot sample and s the softmax
+    /// at tau without noise, (D + s)(dy - <D + s, dy> / 2) - q (dy - <q, dy>) / 2.
     pub fn backward(isa, tile: &Tile, a_q: &mut [f32], a_p: &mut [f32], flow: Flow, row: &mut [f32])
         => backward_lanes;
 }
@@ -223,6 +227,8 @@ fn backward_lanes<L: Lanes>(
     let (p, t) = rest.split_at_mut(n);
     let scale = L::splat(tile.op.noise_scale);
     let inverse_tau = L::splat(1.0 / tile.op.tau);
+    let half = L::splat(0.5);
+    let reinmax = tile.op.mode == SampleMode::ReinMax;
     for r in 0..flow.index.len() {
         let a_q = &mut a_q[r * n..(r + 1) * n];
         let dy = &flow.dy[r * n..(r + 1) * n];
@@ -230,6 +236,7 @@ fn backward_lanes<L: Lanes>(
         let prior = Prior::<L>::new(tile, a_p, r, p);
         let mut kl = L::zero();
         let mut best = Best::<L>::new();
+        let mut top = L::splat(f32::NEG_INFINITY);
         for at in (0..n).step_by(WIDTH) {
             let lq = L::load(&a_q[at..]).sub(of_q.log);
             let ratio = lq.sub(prior.log(a_p, r * n + at));
@@ -239,21 +246,38 @@ fn backward_lanes<L: Lanes>(
             ratio.store(&mut a_q[at..]);
             let v = scale.fma(tile.noise(r, at), lq);
             best.see(v, at);
-            v.store(&mut t[at..]);
+            if reinmax {
+                top = lq.max(top);
+                lq.store(&mut t[at..]);
+            } else {
+                v.store(&mut t[at..]);
+            }
         }
         let kl = L::splat(kl.sum());
-        let (largest, code) = best.first();
+        let (mut largest, code) = best.first();
+        if reinmax {
+            largest = top.max_lane();
+        }
         flow.index[r] = code;
         let mut sum = L::zero();
         let mut flowing = L::zero();
+        let mut mean_q = L::zero();
         for at in (0..n).step_by(WIDTH) {
             let y = weight(L::load(&t[at..]).sub(L::splat(largest)).mul(inverse_tau));
             y.store(&mut t[at..]);
             sum = sum.add(y);
             flowing = y.fma(L::load(&dy[at..]), flowing);
+            if reinmax {
+                mean_q = L::load(&q[at..]).fma(L::load(&dy[at..]), mean_q);
+            }
         }
         let inverse = L::splat(1.0).div(L::splat(sum.sum()));
-        let mean = L::splat(flowing.sum()).mul(inverse);
+        let mut mean = L::splat(flowing.sum()).mul(inverse);
+        let mean_q = L::splat(mean_q.sum());
+        let drawn = dy[code as usize];
+        if reinmax {
+            mean = L::splat(drawn).add(mean).mul(half);
+        }
         let dkl = L::splat(flow.dkl[r]);
         for at in (0..n).step_by(WIDTH) {
             let y = L::load(&t[at..]).mul(inverse);
@@ -263,7 +287,12 @@ fn backward_lanes<L: Lanes>(
             let q = L::load(&q[at..]);
             let through_kl = q.mul(L::load(&a_q[at..]).sub(kl)).mul(dkl);
             let through_y = y.mul(L::load(&dy[at..]).sub(mean));
-            let da_q = through_y.fma(inverse_tau, through_kl);
+            let da_q = if reinmax {
+                let through_q = q.mul(L::load(&dy[at..]).sub(mean_q));
+                through_y.add(through_kl).sub(through_q.mul(half))
+            } else {
+                through_y.fma(inverse_tau, through_kl)
+            };
             da_q.store(&mut a_q[at..]);
             let mut total = L::load(&flow.total[at..]).add(da_q);
             if prior.scored {
@@ -273,6 +302,12 @@ fn backward_lanes<L: Lanes>(
                 total = total.add(da_p);
             }
             total.store(&mut flow.total[at..]);
+        }
+        if reinmax {
+            // The one-hot sample's own part of (D + s)(dy - mean).
+            let own = drawn - mean.to_array()[0];
+            a_q[code as usize] += own;
+            flow.total[code as usize] += own;
         }
     }
 }

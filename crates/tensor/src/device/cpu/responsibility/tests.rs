@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::device::cpu::gemm::tests::{assert_same, normal};
+use SampleMode::{ReinMax, Relaxed, StraightThrough};
 
 struct Case {
     op: Responsibility,
@@ -18,7 +19,7 @@ fn case(
     rows: usize,
     dim: usize,
     codes: usize,
-    relaxed: bool,
+    mode: SampleMode,
     prior: bool,
     noise_scale: f32,
 ) -> Case {
@@ -31,7 +32,7 @@ fn case(
         rows,
         dim,
         codes,
-        relaxed,
+        mode,
         tau: 0.7,
         noise_scale,
         noise,
@@ -179,16 +180,49 @@ fn gumbel(c: &Case) -> Vec<f32> {
     g
 }
 
-/// The function whose gradient `backward` gives: dz·z + dkl·kl, z relaxed; `fixed` replaces the codebook in z.
-fn objective(c: &Case, x: &Inputs, gumbel: &[f32], fixed: Option<&[f64]>) -> f64 {
+fn softmax(a: &[f64]) -> Vec<f64> {
+    log_softmax(a).iter().map(|v| v.exp()).collect()
+}
+
+/// ReinMax's log π1 less log q for each row and code, π1 = (D + softmax(log q / τ)) / 2: constants of its gradient.
+fn reinmax_offsets(c: &Case, x: &Inputs, gumbel: &[f32]) -> Vec<Vec<f64>> {
+    let offsets = |r: usize| {
+        let row = row64(c, x, gumbel, r);
+        let scaled: Vec<f64> = row.lq.iter().map(|v| v / c.op.tau as f64).collect();
+        let mut pi = softmax(&scaled);
+        pi[row.index] += 1.0;
+        let offset = pi.iter().zip(&row.lq).map(|(pi, lq)| (pi / 2.0).ln() - lq);
+        offset.collect()
+    };
+    (0..c.op.rows).map(offsets).collect()
+}
+
+/// The function whose gradient `backward` gives: dz·z + dkl·kl, where z mixes the means by the Gumbel-softmax or, given
+/// ReinMax's offsets, by 2 softmax(log q + offset) - q / 2; `fixed` replaces the codebook in z.
+fn objective(
+    c: &Case,
+    x: &Inputs,
+    gumbel: &[f32],
+    fixed: Option<&[f64]>,
+    offsets: Option<&[Vec<f64>]>,
+) -> f64 {
     let (d, k) = (c.op.dim, c.op.codes);
     let mu = fixed.unwrap_or(&x.0[2]);
     let mut total = 0.0;
     for r in 0..c.op.rows {
         let row = row64(c, x, gumbel, r);
         total += c.dkl[r] as f64 * row.kl;
+        let y = match offsets {
+            None => row.y,
+            Some(offsets) => {
+                let moved: Vec<f64> = row.lq.iter().zip(&offsets[r]).map(|(l, o)| l + o).collect();
+                let pi = softmax(&moved);
+                let with_q = pi.iter().zip(&row.lq);
+                with_q.map(|(pi, lq)| 2.0 * pi - 0.5 * lq.exp()).collect()
+            }
+        };
         for i in 0..d {
-            let z: f64 = (0..k).map(|k| row.y[k] * mu[k * d + i]).sum();
+            let z: f64 = (0..k).map(|k| y[k] * mu[k * d + i]).sum();
             total += c.dz[r * d + i] as f64 * z;
         }
     }
@@ -197,11 +231,14 @@ fn objective(c: &Case, x: &Inputs, gumbel: &[f32], fixed: Option<&[f64]>) -> f64
 
 fn cases() -> Vec<Case> {
     vec![
-        case(70, 5, 19, false, true, 1.0),
-        case(33, 16, 48, true, true, 1.0),
-        case(40, 7, 37, false, false, 1.0),
-        case(5, 32, 64, true, false, 0.5),
-        case(9, 3, 2, false, true, 0.0),
+        case(70, 5, 19, StraightThrough, true, 1.0),
+        case(33, 16, 48, Relaxed, true, 1.0),
+        case(40, 7, 37, StraightThrough, false, 1.0),
+        case(5, 32, 64, Relaxed, false, 0.5),
+        case(9, 3, 2, StraightThrough, true, 0.0),
+        case(70, 5, 19, ReinMax, true, 1.0),
+        case(40, 16, 48, ReinMax, false, 0.5),
+        case(9, 3, 2, ReinMax, true, 0.0),
     ]
 }
 
@@ -218,7 +255,7 @@ fn forward_is_the_formula() {
                 "row {r}"
             );
             for i in 0..c.op.dim {
-                let z = match c.op.relaxed {
+                let z = match c.op.mode == Relaxed {
                     true => (0..c.op.codes)
                         .map(|k| row.y[k] * x.0[2][k * c.op.dim + i])
                         .sum(),
@@ -239,9 +276,10 @@ fn backward_is_the_slope() {
         let got = run(Isa::best(), &c, 2);
         let outputs = [&got.de_q, &got.de_p, &got.dmu, &got.dlogvar];
         // Straight through, the codebook in z is a constant, and dz reaches it at the chosen codes.
-        let fixed = (!c.op.relaxed).then(|| x.0[2].clone());
+        let fixed = (c.op.mode != Relaxed).then(|| x.0[2].clone());
+        let offsets = (c.op.mode == ReinMax).then(|| reinmax_offsets(&c, &x, &g));
         let mut direct = vec![0.0f64; c.mu.len()];
-        if !c.op.relaxed {
+        if c.op.mode != Relaxed {
             for (r, k) in got.index.iter().enumerate() {
                 for i in 0..c.op.dim {
                     direct[*k as usize * c.op.dim + i] += c.dz[r * c.op.dim + i] as f64;
@@ -255,7 +293,7 @@ fn backward_is_the_slope() {
                 let at_step = |step: f64| {
                     let mut moved = x.clone();
                     moved.0[which][at] += step;
-                    objective(&c, &moved, &g, fixed.as_deref())
+                    objective(&c, &moved, &g, fixed.as_deref(), offsets.as_deref())
                 };
                 let mut slope = (at_step(h) - at_step(-h)) / (2.0 * h);
                 if which == 2 {
@@ -273,9 +311,27 @@ fn backward_is_the_slope() {
 }
 
 #[test]
+fn reinmax_draws_what_straight_through_draws() {
+    for noise_scale in [0.0, 1.0] {
+        let hard = run(
+            Isa::best(),
+            &case(70, 5, 19, StraightThrough, true, noise_scale),
+            2,
+        );
+        let got = run(Isa::best(), &case(70, 5, 19, ReinMax, true, noise_scale), 2);
+        assert_eq!(got.index, hard.index);
+        assert_same(&got.z, &hard.z, "z");
+        assert_same(&got.kl, &hard.kl, "KL");
+        assert_same(&got.de_p, &hard.de_p, "the prior's gradient");
+        assert_ne!(got.de_q, hard.de_q);
+    }
+}
+
+#[test]
 fn bits_do_not_depend_on_path_or_threads() {
     let mut all = cases();
-    all.push(case(300, 6, 20, false, true, 1.0));
+    all.push(case(300, 6, 20, StraightThrough, true, 1.0));
+    all.push(case(300, 6, 20, ReinMax, true, 1.0));
     for c in all {
         let e = run(Isa::Portable, &c, 1);
         for isa in Isa::all() {
@@ -296,15 +352,17 @@ fn bits_do_not_depend_on_path_or_threads() {
 
 #[test]
 fn far_embeddings_stay_finite() {
-    let mut c = case(8, 4, 10, false, true, 1.0);
-    c.e_q.iter_mut().for_each(|v| *v *= 200.0);
-    let got = run(Isa::best(), &c, 1);
-    assert!(
-        got.kl
-            .iter()
-            .chain(&got.de_q)
-            .chain(&got.dmu)
-            .all(|v| v.is_finite())
-    );
-    assert!(got.index.iter().all(|k| *k < 10));
+    for mode in [StraightThrough, ReinMax] {
+        let mut c = case(8, 4, 10, mode, true, 1.0);
+        c.e_q.iter_mut().for_each(|v| *v *= 200.0);
+        let got = run(Isa::best(), &c, 1);
+        assert!(
+            got.kl
+                .iter()
+                .chain(&got.de_q)
+                .chain(&got.dmu)
+                .all(|v| v.is_finite())
+        );
+        assert!(got.index.iter().all(|k| *k < 10));
+    }
 }

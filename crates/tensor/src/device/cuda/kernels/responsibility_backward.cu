@@ -5,7 +5,6 @@
 
 // Floats of one warp's share of the gradient of 16 embeddings, and of what rows tell of themselves.
 #define SHARE (16 * DIM)
-#define FIELDS 9
 #define FIELD_STRIDE (16 * (WARPS + 1))
 #define ROW_FLOATS 12
 // Floats a block leaves: Σ G e, Σ G (-½e²), what reaches mu through z, Σ G.
@@ -60,7 +59,12 @@ __device__ __forceinline__ void finish_row(const float* fields, float* out, u32 
     const float* mine = fields + row * (WARPS + 1) + lane % WARPS;
     float max_q = mine[0], best = mine[2 * FIELD_STRIDE];
     float top_q = warps_max(max_q), top = warps_max(best);
-    float of_q = exponential(max_q - top_q), of_y = exponential((best - top) * inverse_tau);
+    float of_q = exponential(max_q - top_q);
+#if REINMAX
+    float of_y = exponential((max_q - top_q) * inverse_tau);
+#else
+    float of_y = exponential((best - top) * inverse_tau);
+#endif
     float inverse_q = 1.0f / warps_sum(mine[3 * FIELD_STRIDE] * of_q);
     float cross = warps_sum(mine[6 * FIELD_STRIDE] * of_q);
     float inverse_y = 1.0f / warps_sum(mine[5 * FIELD_STRIDE] * of_y);
@@ -74,11 +78,19 @@ __device__ __forceinline__ void finish_row(const float* fields, float* out, u32 
     u32 code = best == top ? __float_as_uint(mine[8 * FIELD_STRIDE]) : ~0u;
 #pragma unroll
     for (int bit = WARPS / 2; bit > 0; bit /= 2) code = min(code, __shfl_xor_sync(~0u, code, bit));
+    flow *= inverse_y;
+#if REINMAX
+    float mean = warps_sum(mine[9 * FIELD_STRIDE] * of_q) * inverse_q;
+    flow = 0.5f * (flow + fields[10 * FIELD_STRIDE + row * (WARPS + 1) + slot_of(code) / 16]);
+#endif
     if (lane == 0) {
         float4* to = (float4*)(out + row * ROW_FLOATS);
         to[0] = make_float4(top_q, inverse_q, top_p, inverse_p);
-        to[1] = make_float4(top, inverse_y, flow * inverse_y, cross * inverse_q);
+        to[1] = make_float4(top, inverse_y, flow, cross * inverse_q);
         to[2].x = __uint_as_float(code);
+#if REINMAX
+        to[2].y = mean;
+#endif
     }
 }
 
@@ -173,6 +185,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
         for (int h = 0; h < 2; h++) {
             u32 at = code;
             float max_q = LOWEST, max_p = LOWEST;
+#if REINMAX
+            float drawn = 0.0f, mean = 0.0f;
+#endif
             best[h] = LOWEST;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -187,8 +202,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
                 if (y[i][c] > best[h]) {
                     best[h] = y[i][c];
                     at = code + 16 * j;
+#if REINMAX
+                    drawn = dy[i][c];
+#endif
                 }
             }
+#if REINMAX
+            u32 mine = at;
+#endif
 #pragma unroll
             for (int bit = 1; bit < 4; bit *= 2) {
                 float other = __shfl_xor_sync(~0u, best[h], bit);
@@ -205,7 +226,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
             for (int j = 0; j < 4; j++) {
                 const int i = j / 2, c = 2 * h + j % 2;
                 float weight = exponential(q[i][c] - max_q);
+#if REINMAX
+                y[i][c] = exponential((q[i][c] - max_q) * inverse_tau);
+                mean = fmaf(weight, dy[i][c], mean);
+#else
                 y[i][c] = exponential((y[i][c] - best[h]) * inverse_tau);
+#endif
                 sum_q += weight;
                 sum_y += y[i][c];
                 cross = fmaf(weight, q[i][c] - p[i][c], cross);
@@ -217,6 +243,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
             cross = quad_sum(cross);
             flow = quad_sum(flow);
             if (PRIOR) sum_p = quad_sum(sum_p);
+#if REINMAX
+            mean = quad_sum(mean);
+            if (at == mine) fields[10 * FIELD_STRIDE + (g + 8 * h) * (WARPS + 1) + unit] = drawn;
+#endif
             if (t == 0) {
                 float* to = fields + (g + 8 * h) * (WARPS + 1) + unit;
                 to[0] = max_q;
@@ -226,11 +256,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
                 to[6 * FIELD_STRIDE] = cross;
                 to[7 * FIELD_STRIDE] = flow;
                 to[8 * FIELD_STRIDE] = __uint_as_float(at);
+#if REINMAX
+                to[9 * FIELD_STRIDE] = mean;
+#endif
 #if PRIOR
                 to[FIELD_STRIDE] = max_p;
                 to[4 * FIELD_STRIDE] = sum_p;
 #endif
             }
+#if REINMAX
+            // What y is relative to.
+            best[h] = max_q;
+#endif
         }
         __syncthreads();
         for (u32 row = unit; row < 16; row += WARPS) finish_row(fields, row_sums, row, inverse_tau);
@@ -245,19 +282,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
             u32 chosen = __float_as_uint(of_row[2].x);
             float weight = tile->dkl[row];
             float of_q = softmax.y * weight, of_p = softmax.w * weight;
+#if REINMAX
+            float mean = of_row[2].y;
+            float of_y = exponential((best[h] - softmax.x) * inverse_tau) * sample.y;
+#else
             float of_y = exponential((best[h] - sample.x) * inverse_tau) * sample.y;
+#endif
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int i = j / 2, c = 2 * h + j % 2;
-                float prob = exponential(q[i][c] - softmax.x) * of_q, relaxed = y[i][c] * of_y;
                 float ratio = q[i][c] - p[i][c];
+#if REINMAX
+                float own = exponential(q[i][c] - softmax.x), prob = own * of_q, drawn = code + 16 * j == chosen ? 1.0f : 0.0f;
+                float through_q = own * softmax.y * (dy[i][c] - mean);
+                q[i][c] = fmaf(fmaf(y[i][c], of_y, drawn), dy[i][c] - sample.z, fmaf(-0.5f, through_q, prob * (ratio - sample.w)));
+#else
+                float prob = exponential(q[i][c] - softmax.x) * of_q, relaxed = y[i][c] * of_y;
                 q[i][c] = fmaf(relaxed * (dy[i][c] - sample.z), inverse_tau, prob * (ratio - sample.w));
+#endif
                 total[j] += q[i][c];
                 if (PRIOR) {
                     p[i][c] = fmaf(exponential(p[i][c] - softmax.z), of_p, -prob);
                     total[j] += p[i][c];
                 }
+#if REINMAX
+                y[i][c] = drawn;
+#else
                 y[i][c] = RELAXED ? relaxed : (code + 16 * j == chosen ? 1.0f : 0.0f);
+#endif
             }
         }
         u32 g_q[PIECES][4], turned[PIECES][4];

@@ -1,6 +1,6 @@
 // What every kernel of the responsibility shares: how elements are stored, and the running sums of a row.
 //
-// Given by #define: DIM, CODES, PRIOR, RELAXED, EXACT, the types E_Q, E_P and, by direction, Z_OUT or DZ, DE_Q, DE_P.
+// Given by #define: DIM, CODES, PRIOR, RELAXED or REINMAX or neither, EXACT, the types E_Q, E_P and, by direction, Z_OUT or DZ, DE_Q, DE_P.
 
 typedef unsigned short u16;
 
@@ -123,12 +123,20 @@ __device__ __forceinline__ float divergence(const Running& r) {
 }
 
 // What the gradient of a score needs to know of its row.
+//
+// Through the sample a score has y (dy - <y, dy>) / tau with y the Gumbel-softmax, or with ReinMax
+// (D + s)(dy - ½ <D + s, dy>) - ½ q (dy - <q, dy>), where D is the one-hot sample and s = softmax(a_q / tau), without noise.
 struct Row {
     float max_q, inverse_q;
     float max_p, inverse_p;
+#if REINMAX
+    // Σ q dy, 1 / Σ e^((a_q - max_q) / tau), ½ <D + s, dy>
+    float mean, inverse_y, flow;
+#else
     float best, inverse_y;
     // Σ y dy
     float flow;
+#endif
     // Σ q (a_q - a_p)
     float cross;
 };

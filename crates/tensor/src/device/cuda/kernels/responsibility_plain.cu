@@ -210,10 +210,17 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
 __device__ __forceinline__ void plain_slopes(const Row& s, u32 chosen, u32 k, float dkl, float inverse_tau, float q, float p, float t,
                                              float dy, float& to_q, float& to_p, float& y) {
     float prob = expf(q - s.max_q) * s.inverse_q;
+    float through_kl = prob * ((q - s.max_q) - (PRIOR ? p - s.max_p : 0.0f) - s.cross) * dkl;
+#if REINMAX
+    y = k == chosen ? 1.0f : 0.0f;
+    float soft = expf((q - s.max_q) * inverse_tau) * s.inverse_y;
+    to_q = fmaf(y + soft, dy - s.flow, fmaf(-0.5f * prob, dy - s.mean, through_kl));
+#else
     float weight = expf((t - s.best) * inverse_tau) * s.inverse_y;
-    to_q = fmaf(weight * (dy - s.flow), inverse_tau, prob * ((q - s.max_q) - (PRIOR ? p - s.max_p : 0.0f) - s.cross) * dkl);
-    to_p = PRIOR ? (expf(p - s.max_p) * s.inverse_p - prob) * dkl : 0.0f;
+    to_q = fmaf(weight * (dy - s.flow), inverse_tau, through_kl);
     y = RELAXED ? weight : (k == chosen ? 1.0f : 0.0f);
+#endif
+    to_p = PRIOR ? (expf(p - s.max_p) * s.inverse_p - prob) * dkl : 0.0f;
 }
 
 // The sums of each row, kept for the codebook's kernel, and the gradients of the embeddings.
@@ -240,10 +247,17 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_rows(
     float scale = noise_scale[0], inverse_tau = 1.0f / tau[0];
     Running state[ROWS];
     float sum_y[ROWS], flow[ROWS], best[ROWS], q[ROWS], p[ROWS], dy[ROWS];
+#if REINMAX
+    // Σ e^(a_q - max_q) dy, and dy of the best code.
+    float mean[ROWS], drawn[ROWS];
+#endif
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         state[r] = nothing();
         sum_y[r] = flow[r] = 0.0f;
+#if REINMAX
+        mean[r] = drawn[r] = 0.0f;
+#endif
     }
     for (u32 k = lane; k < CODES; k += 32) {
         plain_scores<ROWS, true>(columns, k, q_rows, p_rows, z_rows, q, p, dy);
@@ -251,32 +265,57 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_rows(
         for (int r = 0; r < ROWS; r++) {
             float g = scale == 0.0f ? 0.0f : plain_gumbel(noise, (u64)(first + r) * CODES + k);
             float t = fmaf(scale, g, q[r]);
-            float top = fmaxf(state[r].best, t);
-            float keep = expf((state[r].best - top) * inverse_tau), now = expf((t - top) * inverse_tau);
+#if REINMAX
+            float before = state[r].max_q, score = q[r];
+#else
+            float before = state[r].best, score = t;
+#endif
+            float top = fmaxf(before, score);
+            float keep = expf((before - top) * inverse_tau), now = expf((score - top) * inverse_tau);
             sum_y[r] = fmaf(sum_y[r], keep, now);
             flow[r] = fmaf(flow[r], keep, now * dy[r]);
+#if REINMAX
+            mean[r] = fmaf(mean[r], expf(before - top), expf(score - top) * dy[r]);
+            if (t > state[r].best) drawn[r] = dy[r];
+#endif
             see(state[r], q[r], p[r], t, k);
         }
     }
     Row row[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
+#if REINMAX
+        best[r] = state[r].max_q;
+        together(state[r]);
+        float factor = expf((best[r] - state[r].max_q) * inverse_tau);
+        mean[r] *= expf(best[r] - state[r].max_q);
+        drawn[r] = __shfl_sync(~0u, drawn[r], state[r].code % 32);
+#else
         best[r] = state[r].best;
         together(state[r]);
         float factor = expf((best[r] - state[r].best) * inverse_tau);
+#endif
         sum_y[r] *= factor;
         flow[r] *= factor;
         for (int bit = 16; bit > 0; bit /= 2) {
             sum_y[r] += __shfl_xor_sync(~0u, sum_y[r], bit);
             flow[r] += __shfl_xor_sync(~0u, flow[r], bit);
+#if REINMAX
+            mean[r] += __shfl_xor_sync(~0u, mean[r], bit);
+#endif
         }
         row[r].max_q = state[r].max_q;
         row[r].inverse_q = 1.0f / state[r].sum_q;
         row[r].max_p = state[r].max_p;
         row[r].inverse_p = PRIOR ? 1.0f / state[r].sum_p : 0.0f;
-        row[r].best = state[r].best;
         row[r].inverse_y = 1.0f / sum_y[r];
+#if REINMAX
+        row[r].mean = mean[r] / state[r].sum_q;
+        row[r].flow = 0.5f * (flow[r] / sum_y[r] + drawn[r]);
+#else
+        row[r].best = state[r].best;
         row[r].flow = flow[r] / sum_y[r];
+#endif
         row[r].cross = state[r].cross / state[r].sum_q;
         if (lane == 0 && first + r < rows) {
             sums[first + r] = row[r];

@@ -6,7 +6,6 @@
 // and G their gradient, so that G times the table is the embeddings' gradient, and the codebook's lacks a factor of
 // log2 e, which it gets at the end.
 
-#define FIELDS 9
 #define FIELD_STRIDE (16 * (WARPS + 1))
 #define ROW_FLOATS 12
 // Floats a block leaves: its part of the gradients of mu and of logvar.
@@ -40,7 +39,11 @@ __device__ __forceinline__ void finish_row(Space& s, u32 row, float inverse_tau)
     const float* all = &s.fields[0][row][lane % WARPS];
     const float* mine = all + half * 3 * FIELD_STRIDE;
     float max = mine[0], top = warps_max(max);
+#if REINMAX
+    float factor = power_of_two((all[0] - __shfl_sync(~0u, top, 0)) * (half ? inverse_tau : 1.0f));
+#else
     float factor = power_of_two((max - top) * (half ? inverse_tau : 1.0f));
+#endif
     float inverse = __fdividef(1.0f, warps_sum(mine[FIELD_STRIDE] * factor));
     float mean = warps_sum(mine[2 * FIELD_STRIDE] * factor) * inverse;
     u32 code = max == top ? __float_as_uint(all[8 * FIELD_STRIDE]) : ~0u;
@@ -52,7 +55,14 @@ __device__ __forceinline__ void finish_row(Space& s, u32 row, float inverse_tau)
     top_p = warps_max(max_p);
     inverse_p = __fdividef(1.0f, warps_sum(all[7 * FIELD_STRIDE] * power_of_two(max_p - top_p)));
 #endif
+#if REINMAX
+    float mean_q = warps_sum(all[9 * FIELD_STRIDE] * factor) * inverse;
+    // Lanes that know y know the code, and with it the warp that has its dy.
+    if (half) mean = 0.5f * (mean + s.fields[10][row][slot_of(code) / 16]);
+    if (lane % 16 == 0) s.row_sums[row][half] = make_float4(top, inverse, mean, half ? __uint_as_float(code) : mean_q);
+#else
     if (lane % 16 == 0) s.row_sums[row][half] = make_float4(top, inverse, mean, half ? __uint_as_float(code) : 0.0f);
+#endif
     if (lane == 0) s.row_sums[row][2] = make_float4(top_p, inverse_p, 0.0f, 0.0f);
 }
 
@@ -191,6 +201,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             u32 at = code;
+#if REINMAX
+            float drawn = 0.0f, mean = 0.0f;
+#endif
             max_q[h] = max_p[h] = best[h] = LOWEST;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -206,8 +219,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
                 if (y[i][c] > best[h]) {
                     best[h] = y[i][c];
                     at = code + 16 * j;
+#if REINMAX
+                    drawn = dy[i][c];
+#endif
                 }
             }
+#if REINMAX
+            u32 mine = at;
+#endif
 #pragma unroll
             for (int bit = 1; bit < 4; bit *= 2) {
                 float other = __shfl_xor_sync(~0u, best[h], bit);
@@ -223,8 +242,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int i = j / 2, c = 2 * h + j % 2;
+#if REINMAX
+                y[i][c] = power_of_two((q[i][c] - max_q[h]) * inverse_tau);
+                q[i][c] = power_of_two(q[i][c] - max_q[h]);
+                mean = fmaf(q[i][c], dy[i][c], mean);
+#else
                 q[i][c] = power_of_two(q[i][c] - max_q[h]);
                 y[i][c] = power_of_two((y[i][c] - best[h]) * inverse_tau);
+#endif
                 sum_q += q[i][c];
                 sum_y += y[i][c];
                 cross = fmaf(q[i][c], ratio[i][c], cross);
@@ -239,6 +264,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
             cross = quad_sum(cross);
             flow = quad_sum(flow);
             if (PRIOR) sum_p = quad_sum(sum_p);
+#if REINMAX
+            mean = quad_sum(mean);
+            if (at == mine) s.fields[10][g + 8 * h][unit] = drawn;
+#endif
             if (t == 0) {
                 float* to = &s.fields[0][g + 8 * h][unit];
                 to[0] = max_q[h];
@@ -252,6 +281,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
                 to[7 * FIELD_STRIDE] = sum_p;
 #endif
                 to[8 * FIELD_STRIDE] = __uint_as_float(at);
+#if REINMAX
+                to[9 * FIELD_STRIDE] = mean;
+#endif
             }
         }
         __syncthreads();
@@ -269,8 +301,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
             float4 of_p = s.row_sums[row][2];
             float prior = power_of_two(max_p[h] - of_p.x) * of_p.y * weight;
 #endif
+            float of_cross = prob * LN_2;
+#if REINMAX
+            float soft = power_of_two((max_q[h] - of_q.x) * inverse_tau) * of_y.y * LN_2;
+            float half = power_of_two(max_q[h] - of_q.x) * of_q.y * (0.5f * LN_2);
+            u32 chosen = __float_as_uint(of_y.w);
+#else
             float relaxed = power_of_two((best[h] - of_y.x) * inverse_tau) * of_y.y;
-            float of_flow = relaxed * inverse_tau * LN_2, of_cross = prob * LN_2;
+            float of_flow = relaxed * inverse_tau * LN_2;
+#endif
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 float of_one[2];
@@ -280,7 +319,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
 #pragma unroll
                 for (int k = 0; k < 2; k++) {
                     const int c = 2 * h + k;
+#if REINMAX
+                    float through_q = q[i][c] * fmaf(of_cross, ratio[i][c] - of_q.z, -half * (dy[i][c] - of_q.w));
+                    float of_sample = fmaf(y[i][c], soft, code + 16 * (2 * i + k) == chosen ? LN_2 : 0.0f);
+                    of_one[k] = fmaf(of_sample, dy[i][c] - of_y.z, through_q);
+#else
                     of_one[k] = fmaf(y[i][c] * of_flow, dy[i][c] - of_y.z, q[i][c] * of_cross * (ratio[i][c] - of_q.z));
+#endif
 #if PRIOR
                     of_other[k] = fmaf(p[i][c], prior, -q[i][c] * prob);
 #endif

@@ -7,6 +7,8 @@
 // Pairs in 16 rows of a map, and how many of them a thread moves.
 #define PAIRS (16 * DIM / 2)
 #define MINE ((PAIRS + THREADS - 1) / THREADS)
+// Numbers a warp tells the others of each row: nine, and with ReinMax Σ q dy and dy of its best code.
+#define FIELDS (9 + 2 * REINMAX)
 
 // A tile of embeddings [e, -½e²] and of dz, in pieces.
 struct Tile {

@@ -268,15 +268,31 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) responsibility_wide_for
 // The sums of a row over the codes a thread has seen, then over all.
 struct Sums {
     Running seen;
-    // Σ 2^((t - best) / tau), and the same of dy.
+    // Σ 2^((t - best) / tau), and the same of dy; with ReinMax Σ 2^((a_q - max_q) / tau).
     float sum_y, flow;
+#if REINMAX
+    // Σ 2^(a_q - max_q) dy, and dy of the best code.
+    float mean, drawn;
+#endif
 };
 
+// What y is relative to.
+__device__ __forceinline__ float top_of(const Running& seen) { return REINMAX ? seen.max_q : seen.best; }
+
 __device__ __forceinline__ void merge_sums(Sums& s, int bit, float inverse_tau) {
-    float before = s.seen.best, sum = __shfl_xor_sync(~0u, s.sum_y, bit), flow = __shfl_xor_sync(~0u, s.flow, bit);
+    float before = top_of(s.seen), sum = __shfl_xor_sync(~0u, s.sum_y, bit), flow = __shfl_xor_sync(~0u, s.flow, bit);
     float other = __shfl_xor_sync(~0u, before, bit);
+#if REINMAX
+    float mean = __shfl_xor_sync(~0u, s.mean, bit), drawn = __shfl_xor_sync(~0u, s.drawn, bit);
+    u32 code = s.seen.code;
+#endif
     merge_lanes(s.seen, bit);
-    float of_mine = power_of_two((before - s.seen.best) * inverse_tau), of_other = power_of_two((other - s.seen.best) * inverse_tau);
+    float top = top_of(s.seen);
+#if REINMAX
+    s.mean = s.mean * power_of_two(before - top) + mean * power_of_two(other - top);
+    if (s.seen.code != code) s.drawn = drawn;
+#endif
+    float of_mine = power_of_two((before - top) * inverse_tau), of_other = power_of_two((other - top) * inverse_tau);
     s.sum_y = s.sum_y * of_mine + sum * of_other;
     s.flow = s.flow * of_mine + flow * of_other;
 }
@@ -315,7 +331,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) responsibility_wide_slo
     read_rows<true>(of_z, dz, first, rows);
     Noise noise = noise_of(counter, stream);
     float scale = noise_scale[0], inverse_tau = 1.0f / tau[0];
-    Sums sums[2] = {{nothing(), 0.0f, 0.0f}, {nothing(), 0.0f, 0.0f}};
+    Sums sums[2] = {{nothing()}, {nothing()}};
 #pragma unroll 1
     for (u32 unit = 0; unit < UNITS; unit++) {
         const u16* here = take_unit(s, lines, unit);
@@ -327,16 +343,26 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) responsibility_wide_slo
         for (int h = 0; h < 2; h++) {
             float one_q[4], one_p[4], y[4];
             codes_of_row(one_q, one_p, y, q, p, noise, scale, first, unit, h);
-            float before = sums[h].seen.best;
+            float before = top_of(sums[h].seen);
             see(sums[h].seen, one_q, one_p, y, code);
-            float best = sums[h].seen.best, keep = power_of_two((before - best) * inverse_tau);
+            float top = top_of(sums[h].seen), keep = power_of_two((before - top) * inverse_tau);
             sums[h].sum_y *= keep;
             sums[h].flow *= keep;
+#if REINMAX
+            sums[h].mean *= power_of_two(before - top);
+#endif
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                float weight = power_of_two((y[j] - best) * inverse_tau);
+                float flow = dy[j / 2][2 * h + j % 2];
+#if REINMAX
+                float weight = power_of_two((one_q[j] - top) * inverse_tau);
+                sums[h].mean = fmaf(power_of_two(one_q[j] - top), flow, sums[h].mean);
+                if (sums[h].seen.code == code + 16 * j) sums[h].drawn = flow;
+#else
+                float weight = power_of_two((y[j] - top) * inverse_tau);
+#endif
                 sums[h].sum_y += weight;
-                sums[h].flow = fmaf(weight, dy[j / 2][2 * h + j % 2], sums[h].flow);
+                sums[h].flow = fmaf(weight, flow, sums[h].flow);
             }
         }
     }
@@ -355,9 +381,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) responsibility_wide_slo
         row[h].cross = seen.cross / seen.sum_q;
         row[h].max_p = seen.max_p;
         row[h].inverse_p = PRIOR ? 1.0f / seen.sum_p : 0.0f;
-        row[h].best = seen.best;
         row[h].inverse_y = 1.0f / sums[h].sum_y;
         row[h].flow = sums[h].flow / sums[h].sum_y;
+#if REINMAX
+        row[h].mean = sums[h].mean / seen.sum_q;
+        row[h].flow = 0.5f * (row[h].flow + sums[h].drawn);
+#else
+        row[h].best = seen.best;
+#endif
         u32 at = lane / 4 + 8 * h;
         weight[h] = first + at < rows ? dkl[first + at] * LN_2 : 0.0f;
         if (t == 0) own[local + at] = slot_of(seen.code);
@@ -372,15 +403,25 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) responsibility_wide_slo
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float one_q[4], one_p[4], y[4], to_q[4], to_p[4];
-            codes_of_row(one_q, one_p, y, q, p, noise, scale, first, unit, h);
+            // With ReinMax the code is all that noise was for.
+            codes_of_row(one_q, one_p, y, q, p, noise, REINMAX ? 0.0f : scale, first, unit, h);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
+                float of_dy = dy[j / 2][2 * h + j % 2];
+#if REINMAX
+                float own = power_of_two(one_q[j] - row[h].max_q) * row[h].inverse_q, prob = own * weight[h];
+                float soft = power_of_two((one_q[j] - row[h].max_q) * inverse_tau) * row[h].inverse_y;
+                float drawn = code + 16 * j == sums[h].seen.code ? 1.0f : 0.0f;
+                float through_q = fmaf(-0.5f * own, of_dy - row[h].mean, prob * (one_q[j] - one_p[j] - row[h].cross));
+                to_q[j] = LN_2 * fmaf(drawn + soft, of_dy - row[h].flow, through_q);
+                y[j] = drawn;
+#else
                 float prob = power_of_two(one_q[j] - row[h].max_q) * row[h].inverse_q * weight[h];
                 float relaxed = power_of_two((y[j] - row[h].best) * inverse_tau) * row[h].inverse_y;
-                float flow = dy[j / 2][2 * h + j % 2] - row[h].flow;
-                to_q[j] = LN_2 * fmaf(relaxed * flow, inverse_tau, prob * (one_q[j] - one_p[j] - row[h].cross));
-                if (PRIOR) to_p[j] = power_of_two(one_p[j] - row[h].max_p) * row[h].inverse_p * weight[h] - prob;
+                to_q[j] = LN_2 * fmaf(relaxed * (of_dy - row[h].flow), inverse_tau, prob * (one_q[j] - one_p[j] - row[h].cross));
                 y[j] = RELAXED ? relaxed : (code + 16 * j == sums[h].seen.code ? 1.0f : 0.0f);
+#endif
+                if (PRIOR) to_p[j] = power_of_two(one_p[j] - row[h].max_p) * row[h].inverse_p * weight[h] - prob;
             }
             u16* to = slopes + (u64)(local + lane / 4 + 8 * h) * CODES + 16 * unit + 2 * t;
 #pragma unroll

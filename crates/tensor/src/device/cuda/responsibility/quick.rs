@@ -4,10 +4,13 @@
 //! do. Shared memory then has room for these gradients, so that embeddings' need no sums over warps; blocks leave
 //! their parts of the codebook's gradients already put together.
 
-use super::tiles::{NOISE, PROCESSORS, Pieces, ROWS, SHARED_LIMIT, TILE, TILES, blocks, suits};
+use super::tiles::{
+    NOISE, PROCESSORS, Pieces, ROWS, SHARED_LIMIT, TILE, TILES, blocks, fields, suits,
+};
 use super::{Case, Scratch, dtype, function, pointer};
 use crate::compile::Place;
 use crate::device::cuda::launch::{Arg, Launch, Launches};
+use crate::op::SampleMode;
 
 const QUICK: &str = include_str!("../kernels/responsibility_quick.cu");
 
@@ -17,10 +20,10 @@ fn shared(case: &Case, pieces: &Pieces) -> usize {
     let maps = 1 + case.op.prior as usize;
     let jobs = maps * dim / 8;
     let slices = (warps / jobs).max(1);
-    let chosen = if case.op.relaxed { 0 } else { codes * dim * 4 };
+    let chosen = !case.is(SampleMode::Relaxed) as usize * codes * dim * 4;
     let gradients = maps * TILE * (codes + 8) * 2;
     let shares = ((slices - 1) * jobs).max(1) * 32 * 16;
-    let sums = (TILE * 12 + 9 * TILE * (warps + 1) + codes) * 4;
+    let sums = (TILE * 12 + fields(case) * TILE * (warps + 1) + codes) * 4;
     let all = pieces.table(case) + gradients + chosen + shares + sums + pieces.tile(case) + NOISE;
     all.next_multiple_of(16)
 }

@@ -6,6 +6,7 @@
 use super::*;
 use crate::compile::Base;
 use crate::device::cuda::launch::Launch;
+use SampleMode::{ReinMax, Relaxed, StraightThrough};
 use cudarc::nvrtc::{result, sys};
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -23,7 +24,7 @@ struct Call {
     dim: usize,
     codes: usize,
     prior: bool,
-    relaxed: bool,
+    mode: SampleMode,
     half: bool,
     exact: bool,
     plain: bool,
@@ -41,7 +42,7 @@ fn place(name: &str, dtype: DType) -> Place {
 impl Call {
     fn launches(&self) -> [Launches; 2] {
         let op = ResponsibilityOp {
-            relaxed: self.relaxed,
+            mode: self.mode,
             stream: 3,
             prior: self.prior,
         };
@@ -87,6 +88,14 @@ impl Call {
         ]
     }
 
+    fn mode_name(&self) -> &'static str {
+        match self.mode {
+            StraightThrough => "straight-through",
+            Relaxed => "relaxed",
+            ReinMax => "reinmax",
+        }
+    }
+
     fn name(&self) -> String {
         let word = |yes, word: &str| {
             if yes {
@@ -101,7 +110,7 @@ impl Call {
             self.dim,
             self.codes,
             word(self.prior, "prior"),
-            word(self.relaxed, "relaxed"),
+            word(self.mode != StraightThrough, self.mode_name()),
             word(self.half, "bf16"),
             word(self.exact, "exact"),
             word(self.plain, "plain"),
@@ -114,7 +123,7 @@ const TRAINING: Call = Call {
     dim: 32,
     codes: 256,
     prior: true,
-    relaxed: false,
+    mode: StraightThrough,
     half: true,
     exact: false,
     plain: false,
@@ -129,11 +138,13 @@ const WIDE: Call = Call {
 
 /// All choices of one size.
 fn variants(size: Call) -> Vec<Call> {
-    let flags = (0..16).map(|bits| [1, 2, 4, 8].map(|bit| bits & bit != 0));
+    let flags = (0..8).map(|bits| [1, 2, 4].map(|bit| bits & bit != 0));
+    let modes = [StraightThrough, Relaxed, ReinMax];
     flags
-        .map(|[prior, relaxed, half, exact]| Call {
+        .flat_map(|flags| modes.map(|mode| (flags, mode)))
+        .map(|([prior, half, exact], mode)| Call {
             prior,
-            relaxed,
+            mode,
             half,
             exact,
             ..size
@@ -158,12 +169,13 @@ fn calls() -> Vec<Call> {
             exact,
             ..TRAINING
         });
-        let relaxed = true;
-        calls.push(Call {
-            rows,
-            relaxed,
-            ..TRAINING
-        });
+        for mode in [Relaxed, ReinMax] {
+            calls.push(Call {
+                rows,
+                mode,
+                ..TRAINING
+            });
+        }
     }
     calls.extend(variants(Call {
         rows: 333,
@@ -186,11 +198,17 @@ fn calls() -> Vec<Call> {
     for rows in [65536, 16384, 4096, 1024, 256, 333, 40960] {
         calls.push(Call { rows, ..WIDE });
     }
-    for (prior, relaxed) in [(true, true), (false, false), (false, true)] {
+    for (prior, mode) in [
+        (true, Relaxed),
+        (true, ReinMax),
+        (false, StraightThrough),
+        (false, Relaxed),
+        (false, ReinMax),
+    ] {
         calls.push(Call {
             rows: 333,
             prior,
-            relaxed,
+            mode,
             ..WIDE
         });
     }
@@ -203,12 +221,18 @@ fn calls() -> Vec<Call> {
             ..WIDE
         });
     }
-    for (dim, codes) in [(32, 1024), (64, 128), (96, 64)] {
+    for (dim, codes, mode) in [
+        (32, 1024, StraightThrough),
+        (64, 128, Relaxed),
+        (96, 64, StraightThrough),
+        (32, 1024, ReinMax),
+        (96, 64, ReinMax),
+    ] {
         calls.push(Call {
             rows: 70,
             dim,
             codes,
-            relaxed: codes == 128,
+            mode,
             half: codes == 64,
             ..WIDE
         });
@@ -229,13 +253,18 @@ fn calls() -> Vec<Call> {
         (9, 3, 2),
     ] {
         let (half, exact) = (false, true);
-        for (prior, relaxed) in [(true, false), (false, true)] {
+        for (prior, mode) in [
+            (true, StraightThrough),
+            (false, Relaxed),
+            (true, ReinMax),
+            (false, ReinMax),
+        ] {
             calls.push(Call {
                 rows,
                 dim,
                 codes,
                 prior,
-                relaxed,
+                mode,
                 half,
                 exact,
                 plain: true,
@@ -316,8 +345,20 @@ fn training_compiles_for_both_gpus_within_its_registers() {
     if !has_compiler() {
         return;
     }
+    let mut calls = vec![TRAINING, WIDE];
+    let (mode, half, exact) = (ReinMax, false, true);
+    calls.extend([TRAINING, WIDE].map(|call| Call { mode, ..call }));
+    for plain in [false, true] {
+        calls.push(Call {
+            mode,
+            half,
+            exact,
+            plain,
+            ..TRAINING
+        });
+    }
     for arch in ["sm_80", "sm_90"] {
-        compile_all(&[TRAINING, WIDE], arch);
+        compile_all(&calls, arch);
     }
 }
 
@@ -443,14 +484,15 @@ fn sources_and_launches_can_be_taken_away() {
             dim,
             codes,
             prior,
-            relaxed,
             half,
             exact,
             plain,
+            ..
         } = call;
         lines.push(format!(
-            "{{\"name\": \"{}\", \"rows\": {rows}, \"dim\": {dim}, \"codes\": {codes}, \"prior\": {prior}, \"relaxed\": {relaxed}, \"half\": {half}, \"exact\": {exact}, \"plain\": {plain}, \"forward\": {}, \"backward\": {}}}",
+            "{{\"name\": \"{}\", \"rows\": {rows}, \"dim\": {dim}, \"codes\": {codes}, \"prior\": {prior}, \"mode\": \"{}\", \"half\": {half}, \"exact\": {exact}, \"plain\": {plain}, \"forward\": {}, \"backward\": {}}}",
             call.name(),
+            call.mode_name(),
             describe(&forward, &mut sources),
             describe(&backward, &mut sources)
         ));

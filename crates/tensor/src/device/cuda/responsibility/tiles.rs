@@ -8,6 +8,7 @@ use super::{Case, Scratch, dtype, function, pointer};
 use crate::compile::Place;
 use crate::device::cuda::launch::{Arg, Launch, Launches};
 use crate::graph::DType;
+use crate::op::SampleMode;
 
 pub(super) const TILES: &str = include_str!("../kernels/responsibility_tiles.cu");
 const FORWARD: &str = include_str!("../kernels/responsibility_forward.cu");
@@ -95,10 +96,15 @@ pub(super) fn blocks(tiles: usize, resident: usize) -> usize {
     tiles.div_ceil(rounds)
 }
 
+/// Numbers a warp of a backward block tells the others of each row.
+pub(super) fn fields(case: &Case) -> usize {
+    9 + 2 * case.is(SampleMode::ReinMax) as usize
+}
+
 pub fn forward(case: &Case, z: Place, index: Option<Place>, kl: Option<Place>) -> Option<Launches> {
     let pieces = Pieces::new(case, DType::F32);
     let mut shared = pieces.table(case) + case.codes * 4 + WARPS * TILE * STATE;
-    if case.op.relaxed {
+    if case.is(SampleMode::Relaxed) {
         shared += pieces.means(case) + WARPS * (TILE * case.dim + TILE) * 4;
     }
     if !suits(case, &[Some(z)]) || shared > SHARED_LIMIT {
@@ -168,7 +174,7 @@ pub fn backward(case: &Case, outputs: &[Option<Place>; 4]) -> Option<Launches> {
     let dz = case.dz();
     let pieces = Pieces::new(case, dz.dtype);
     let warps = codes / TILE;
-    let shares = (warps * TILE * dim).max(9 * TILE * (warps + 1)) * 4;
+    let shares = (warps * TILE * dim).max(fields(case) * TILE * (warps + 1)) * 4;
     let shared =
         pieces.table(case) + shares + codes * 4 + TILE * 12 * 4 + pieces.tile(case) + NOISE;
     if !suits(case, &[Some(dz)]) || shared > SHARED_LIMIT {
