@@ -9,7 +9,8 @@
         --sanitize      with the compiler's checks of addresses
 
 Needs g++ and numpy; seconds to minutes a call. There is no noise, so that a reference is easy: the noise of kernels is
-tested on GPUs. What it prints are lengths of differences, of the lengths of what is wanted.
+tested on GPUs. ReinMax is the exception: its gradient depends on the noise only through the code that was drawn, and that
+is taken from the forward kernel. What it prints are lengths of differences, of the lengths of what is wanted.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def inputs(call, far, spread):
         "mu": normal(codes, dim) * np.float32(1.5 / np.sqrt(dim) / far),
         "logvar": normal(codes, dim) * np.float32(spread),
         "tau": np.float32([TAU]),
-        "scale": np.float32([0]),
+        "scale": np.float32([call["mode"] == "reinmax"]),
         "counter": np.uint32([5, 0, 6, 0]),
     }
     if call["half"]:
@@ -50,8 +51,8 @@ def inputs(call, far, spread):
     return given
 
 
-def wanted(call, given):
-    """Values and gradients in float64. dz reaches the kernels that are not exact as bf16."""
+def wanted(call, given, drawn):
+    """Values and gradients in float64. dz reaches the kernels that are not exact as bf16. `drawn` are ReinMax's codes."""
     wide = {name: value.astype(np.float64) for name, value in given.items()}
     mu, logvar, rows, codes = wide["mu"], wide["logvar"], call["rows"], call["codes"]
     dz = wide["dz"] if call["exact"] or call["plain"] else bf16(given["dz"]).astype(np.float64)
@@ -67,11 +68,13 @@ def wanted(call, given):
     log_q = scores(wide["e_q"])
     log_p = scores(wide["e_p"]) if call["prior"] else np.full((rows, codes), -np.log(codes))
     q, p, y = np.exp(log_q), np.exp(log_p), np.exp(log_softmax(log_q / TAU))
-    kl, index = (q * (log_q - log_p)).sum(1), log_q.argmax(1)
-    weights = y if call["relaxed"] else np.eye(codes)[index]
+    kl, index = (q * (log_q - log_p)).sum(1), drawn if call["mode"] == "reinmax" else log_q.argmax(1)
+    weights = y if call["mode"] == "relaxed" else np.eye(codes)[index]
     dy = dz @ mu.T
     dkl = wide["dkl"][:, None]
-    of_q = y * (dy - (y * dy).sum(1, keepdims=True)) / TAU + q * (log_q - log_p - kl[:, None]) * dkl
+    less_mean = lambda pi: pi * (dy - (pi * dy).sum(1, keepdims=True))
+    of_z = 2 * less_mean((weights + y) / 2) - less_mean(q) / 2 if call["mode"] == "reinmax" else less_mean(y) / TAU
+    of_q = of_z + q * (log_q - log_p - kl[:, None]) * dkl
     of_p = (p - q) * dkl if call["prior"] else np.zeros((rows, codes))
     back = lambda g, e: g @ (mu * iv) - e * (g @ iv)
     once = of_q.T @ wide["e_q"] + of_p.T @ wide["e_p"]
@@ -156,10 +159,10 @@ def run(call, folder, far, spread, sanitize):
         # Addresses are asked about; what the program leaves to its end is not.
         quiet = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
         subprocess.run(["./program"], cwd=place, check=True, env=quiet)
-        for name, want in wanted(call, given).items():
+        drawn = np.fromfile(place / "index", np.uint32)
+        for name, want in wanted(call, given, drawn).items():
             if name == "index":
-                other = (np.fromfile(place / name, np.uint32) != want).sum()
-                print(f"{name:8} {other} of {rows} differ")
+                print(f"{name:8} {(drawn != want).sum()} of {rows} differ")
                 continue
             have = np.fromfile(place / name, np.uint16 if name in half else np.float32)
             have = (have.astype(np.uint32) << 16).view(np.float32) if name in half else have

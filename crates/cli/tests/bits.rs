@@ -75,3 +75,13 @@ fn sizes_that_fill_nothing() {
         "model.sample=relaxed",
     ]);
 }
+
+#[test]
+fn reinmax_on_odd_sizes() {
+    holds(&[
+        "model.embed=5",
+        "model.codes=[7, 19]",
+        "model.sample=reinmax",
+        "model.temperature={start=1.5, end=1}",
+    ]);
+}

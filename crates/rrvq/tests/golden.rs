@@ -9,11 +9,12 @@
 mod common;
 
 use common::golden::{F32, Golden, program};
-use common::normal;
 use common::report::{Report, largest};
+use common::{normal, run_once};
 use rrvq::config::Sample;
 use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
 use rrvq_tensor::device::counter;
+use rrvq_tensor::op::SampleMode;
 use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store, Var, grad};
 
 #[test]
@@ -78,16 +79,34 @@ fn mixture_ten_steps() {
 fn the_fused_responsibility_is_the_plain_one() {
     for (rows, codes, dim) in [(37, 7, 5), (130, 64, 32), (5, 33, 17)] {
         for learnt in [true, false] {
-            for relaxed in [true, false] {
-                check_responsibility(rows, codes, dim, learnt, relaxed);
+            for mode in MODES {
+                check_responsibility(rows, codes, dim, learnt, mode, [0.6, 0.9]);
+            }
+            for temperatures in [[1.0, 1.0], [1.5, 1.0], [1.5, 0.0]] {
+                check_responsibility(rows, codes, dim, learnt, SampleMode::ReinMax, temperatures);
             }
         }
     }
 }
 
+const MODES: [SampleMode; 3] = [
+    SampleMode::StraightThrough,
+    SampleMode::Relaxed,
+    SampleMode::ReinMax,
+];
+
 /// Draws both ways into one graph, with the same random weights on samples and KL for the gradients.
-fn check_responsibility(rows: usize, codes: usize, dim: usize, learnt: bool, relaxed: bool) {
-    let case = format!("{rows} rows, {codes} codes of {dim}, learnt {learnt}, relaxed {relaxed}");
+fn check_responsibility(
+    rows: usize,
+    codes: usize,
+    dim: usize,
+    learnt: bool,
+    mode: SampleMode,
+    [tau, noise_scale]: [f32; 2],
+) {
+    let case = format!(
+        "{rows} rows, {codes} codes of {dim}, learnt {learnt}, {mode:?}, tau {tau}, noise {noise_scale}"
+    );
     let g = Graph::new();
     let (e_q, e_p) = (
         g.input("e_q", &[rows, dim], DType::F32),
@@ -100,7 +119,7 @@ fn check_responsibility(rows: usize, codes: usize, dim: usize, learnt: bool, rel
     let how = Sampling {
         tau: g.scalar_input("tau"),
         noise_scale: g.scalar_input("noise_scale"),
-        relaxed,
+        mode,
         stream: 3,
     };
     let prior = match learnt {
@@ -135,8 +154,8 @@ fn check_responsibility(rows: usize, codes: usize, dim: usize, learnt: bool, rel
         ("logvar", normal(3, codes * dim, 0.4)),
         ("weight_z", normal(4, rows * dim, 1.0)),
         ("weight_kl", normal(5, rows, 1.0)),
-        ("tau", vec![0.6]),
-        ("noise_scale", vec![0.9]),
+        ("tau", vec![tau]),
+        ("noise_scale", vec![noise_scale]),
     ];
     let words = counter(5, 6);
     let mut inputs: Vec<_> = given.iter().map(|(n, v)| (*n, Data::F32(v))).collect();
@@ -155,4 +174,56 @@ fn check_responsibility(rows: usize, codes: usize, dim: usize, learnt: bool, rel
         report.tensor("values and gradients", &name, &have, &want, F32.gradients);
     }
     report.end();
+}
+
+/// A direct prior's samples are drawn out of plain operations. The prior has no part in the gradient of a sample, so the
+/// fused one with a uniform prior must send back the same.
+#[test]
+fn a_direct_prior_samples_with_the_same_gradient() {
+    let (rows, codes, dim) = (60, 19, 6);
+    for mode in MODES {
+        let g = Graph::new();
+        let input = |name: &str, shape: &[usize]| g.input(name, shape, DType::F32);
+        let e_q = input("e_q", &[rows, dim]);
+        let book = Codebook {
+            mu: input("mu", &[codes, dim]),
+            logvar: input("logvar", &[codes, dim]),
+        };
+        let how = Sampling {
+            tau: g.scalar_input("tau"),
+            noise_scale: g.scalar_input("noise_scale"),
+            mode,
+            stream: 3,
+        };
+        let weight = input("weight", &[rows, dim]);
+        let direct = Prior::Direct(input("logits", &[rows, codes]));
+        let wrt = [("e_q", e_q), ("mu", book.mu), ("logvar", book.logvar)];
+        let mut outputs = Vec::new();
+        for (way, prior) in [("direct", direct), ("uniform", Prior::Uniform)] {
+            let z = book.sample(e_q, prior, how).z;
+            let slopes = grad((z * weight).sum(), &wrt.map(|(_, v)| v));
+            let names = wrt.iter().map(|(name, _)| format!("{way} d {name}"));
+            outputs.extend(names.zip(slopes));
+            outputs.push((format!("{way} z"), z));
+        }
+        let mut program = program(&Device::Cpu, &g, &Layout::default(), &outputs);
+        let given = [
+            ("e_q", normal(0, rows * dim, 1.0)),
+            ("mu", normal(1, codes * dim, 0.7)),
+            ("logvar", normal(2, codes * dim, 0.4)),
+            ("logits", normal(3, rows * codes, 1.0)),
+            ("weight", normal(4, rows * dim, 1.0)),
+            ("tau", vec![1.2]),
+            ("noise_scale", vec![1.0]),
+        ];
+        run_once(&mut program, &given);
+        let mut report = Report::new(format!("{mode:?}"));
+        for name in ["z", "d e_q", "d mu", "d logvar"] {
+            let have = program.output(&format!("direct {name}")).unwrap();
+            let want = program.output(&format!("uniform {name}")).unwrap();
+            assert!(largest(&want) > 1e-3, "{mode:?}: {name} is zero");
+            report.tensor("values and gradients", name, &have, &want, F32.gradients);
+        }
+        report.end();
+    }
 }

@@ -179,8 +179,12 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         batch,
         steps: 1,
     };
-    let mut all = plans(&bench(8, 256, 32, 256, 256), |_| {}, true);
-    all.extend(plans(
+    let training = bench(8, 256, 32, 256, 256);
+    let reinmax = |config: &mut Config| config.model.sample = Sample::ReinMax;
+    let mut in_bf16 = plans(&training, |_| {}, true);
+    in_bf16.extend(plans(&training, reinmax, true));
+    in_bf16.extend(plans(&bench(4, 24, 128, 256, 4), reinmax, true));
+    let mut all = plans(
         &bench(4, 20, 12, 40, 3),
         |config| {
             config.model.grow = Grow::Transposed;
@@ -188,7 +192,9 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
             config.model.top = Top::Uniform;
         },
         false,
-    ));
+    );
+    all.extend(plans(&bench(4, 24, 32, 256, 4), reinmax, false));
+    all.extend(plans(&bench(4, 20, 12, 40, 3), reinmax, false));
     let changes: [fn(&mut Config); 8] = [
         |config| config.model.code_start = CodeStart::Embeddings,
         |config| config.model.latent = "gaussian".into(),
@@ -206,11 +212,12 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         all.extend(plans(&bench(4, 24, 16, 32, 4), change, true));
     }
     all.extend(prior_plans(true));
-    let functions: Vec<_> = all
-        .iter()
-        .enumerate()
-        .flat_map(|(i, plan)| lower::functions(&lower::jobs(plan, i >= 4)))
-        .collect();
+    let lowered = |plans: &[Plan], exact| -> Vec<Function> {
+        let functions = |plan| lower::functions(&lower::jobs(plan, exact));
+        plans.iter().flat_map(functions).collect()
+    };
+    let mut functions = lowered(&in_bf16, false);
+    functions.extend(lowered(&all, true));
     let all: HashSet<&Function> = functions.iter().collect();
     let functions = one_of_each_form(&all);
     println!("{} of {} functions", functions.len(), all.len());

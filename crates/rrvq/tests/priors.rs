@@ -6,6 +6,7 @@ use rrvq::latent::nearest::Nearest;
 use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::device::cpu::Program;
+use rrvq_tensor::op::SampleMode;
 use rrvq_tensor::rng::philox4x32_10;
 use rrvq_tensor::{DType, Data, Graph, Layout, Store, compile, grad};
 
@@ -52,7 +53,7 @@ fn kl_and_samples_are_those_of_the_definition() {
         let how = Sampling {
             tau: g.scalar_input("tau"),
             noise_scale: g.scalar_input("noise_scale"),
-            relaxed: false,
+            mode: SampleMode::StraightThrough,
             stream: 2,
         };
         let prior = match kind {

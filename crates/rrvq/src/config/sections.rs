@@ -3,6 +3,7 @@
 use super::keys::{choice, section};
 use super::values::{BlockScale, BlockScaleWord, Codes, Crop, Options};
 use crate::dataset::Split;
+use rrvq_tensor::op::SampleMode;
 use std::path::PathBuf;
 
 section! {
@@ -41,11 +42,11 @@ section! {
         prior: PriorKind = PriorKind::Embedding,
         /// Variances of the codes: "diagonal" (one per dimension), "isotropic" (one per code) or "one" (fixed at 1).
         sigma: Sigma = Sigma::Diagonal,
-        /// What the layers below see in training: "straight-through" (the hard code) or "relaxed" (a soft mixture).
+        /// Sample and gradient in training: "straight-through" (the hard code), "relaxed" (a soft mixture) or "reinmax" (the hard code, second-order gradient).
         sample: Sample = Sample::StraightThrough,
         /// How far training moves a bit towards 0, at random, to find its slope: 0 not at all, 1 up to the whole way; for "bernoulli".
         bit_noise: f64 = 0.0,
-        /// Gumbel-softmax temperature, going linearly from `start` to `end` over the run.
+        /// Temperature of `sample`: of the Gumbel-softmax, or of ReinMax's softmax (1 or more), going linearly from `start` to `end` over the run.
         temperature: Temperature = Temperature::default(),
         /// Free bits: KL below this many nats a position is not pushed down (per layer, averaged over the batch).
         free_bits: f64 = 0.02,
@@ -104,9 +105,9 @@ impl ModelConfig {
 section! {
     /// Where a temperature starts and where it ends.
     pub struct Temperature {
-        /// Gumbel-softmax temperature at the first step.
+        /// Temperature at the first step.
         start: f64 = 0.5,
-        /// Gumbel-softmax temperature at the last step.
+        /// Temperature at the last step.
         end: f64 = 0.5,
     }
 }
@@ -338,6 +339,18 @@ choice! {
         StraightThrough = "straight-through",
         /// The Gumbel-softmax mixture of codes.
         Relaxed = "relaxed",
+        /// Forward the hard code, backward the second-order gradient of ReinMax (Liu et al. 2023).
+        ReinMax = "reinmax",
+    }
+}
+
+impl Sample {
+    pub fn mode(self) -> SampleMode {
+        match self {
+            Sample::StraightThrough => SampleMode::StraightThrough,
+            Sample::Relaxed => SampleMode::Relaxed,
+            Sample::ReinMax => SampleMode::ReinMax,
+        }
     }
 }
 

@@ -23,7 +23,7 @@
 //!
 //! Evaluation, sampling and reconstruction see hard bits, without noise. KL and log probabilities are exact sums.
 
-use super::{Drawn, Latent, LayerInputs, SampleMode, Weight};
+use super::{DrawMode, Drawn, Latent, LayerInputs, Weight};
 use crate::config::ModelConfig;
 use crate::streams;
 use rrvq_tensor::rng::Distribution;
@@ -131,7 +131,7 @@ impl Latent for Kind {
             return Drawn::generated(p.hard(scale, stream));
         };
         let q = Bernoulli { logits };
-        let training = at.mode == SampleMode::Train;
+        let training = at.mode == DrawMode::Train;
         let noise = if training {
             config.bit_noise as f32
         } else {

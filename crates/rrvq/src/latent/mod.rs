@@ -144,7 +144,7 @@ pub trait Coded: Sync {
 
 /// How samples are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SampleMode {
+pub enum DrawMode {
     /// As training sees them, with the gradients that `model.sample` and the latent's kind give.
     Train,
     /// Hard.
@@ -155,10 +155,10 @@ pub enum SampleMode {
     Scored,
 }
 
-impl SampleMode {
+impl DrawMode {
     /// Whether log probabilities of samples are wanted.
     pub fn weighs(self) -> bool {
-        matches!(self, SampleMode::Weighed | SampleMode::Scored)
+        matches!(self, DrawMode::Weighed | DrawMode::Scored)
     }
 }
 
@@ -188,7 +188,7 @@ pub struct LayerInputs<'a, 'g> {
     /// What the posterior is inferred from.
     pub evidence: Evidence<'g>,
     /// How samples are drawn.
-    pub mode: SampleMode,
+    pub mode: DrawMode,
     /// Temperatures and noise.
     pub sampling: responsibility::Sampling<'g>,
 }

@@ -6,10 +6,10 @@
 //! probabilities of single samples that an importance bound needs.
 
 use super::codebook::FirstBatch;
-use super::{Coded, Drawn, Latent, LayerInputs, SampleMode, Weight};
+use super::{Coded, DrawMode, Drawn, Latent, LayerInputs, Weight};
 use crate::config::{CodeStart, ModelConfig, PriorKind, Sigma, Top};
 use crate::nn::Builder;
-use rrvq_tensor::op::{Embeddings, Sampled};
+use rrvq_tensor::op::{Embeddings, SampleMode, Sampled};
 use rrvq_tensor::rng::Distribution;
 use rrvq_tensor::{Init, Var};
 
@@ -46,12 +46,20 @@ pub fn any_code<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
 /// How to sample: temperatures are inputs of the program.
 #[derive(Clone, Copy)]
 pub struct Sampling<'g> {
-    /// Gumbel-softmax temperature.
+    /// Temperature of the Gumbel-softmax, or of ReinMax's softmax without noise.
     pub tau: Var<'g>,
     /// 1 samples, 0 takes the mode.
     pub noise_scale: Var<'g>,
-    pub relaxed: bool,
+    pub mode: SampleMode,
     pub stream: u32,
+}
+
+/// The one-hot sample `hard` of softmax(`log_q`) with the ReinMax gradient (Liu et al. 2023).
+fn reinmax<'g>(log_q: Var<'g>, hard: Var<'g>, tau: Var<'g>) -> Var<'g> {
+    let (pi_0, at_tau) = (log_q.softmax(), (log_q / tau).softmax());
+    let pi_1 = (log_q + (((hard + at_tau) * 0.5).log() - log_q).detach()).softmax();
+    let pi_2 = pi_1 * 2.0 - pi_0 * 0.5;
+    hard + pi_2 - pi_2.detach()
 }
 
 /// A sample with the log probabilities of what was sampled.
@@ -107,7 +115,7 @@ impl<'g> Codebook<'g> {
             tau,
             noise_scale,
         }
-        .sample(how.relaxed, how.stream)
+        .sample(how.mode, how.stream)
     }
 
     /// Samples the prior: means of the codes, [rows, d_e].
@@ -151,9 +159,10 @@ impl<'g> Codebook<'g> {
         let noisy = log_q + noise * how.noise_scale;
         let relaxed = (noisy / how.tau).softmax();
         let hard = noisy.equal(noisy.max_last()).detach();
-        let y = match how.relaxed {
-            true => relaxed,
-            false => hard + relaxed - relaxed.detach(),
+        let y = match how.mode {
+            SampleMode::Relaxed => relaxed,
+            SampleMode::StraightThrough => hard + relaxed - relaxed.detach(),
+            SampleMode::ReinMax => reinmax(log_q, hard, how.tau),
         };
         let z = y.matmul(self.mu, false, false);
         let kl = (log_q.exp() * (log_q - log_p)).sum_last();
@@ -258,7 +267,7 @@ impl Latent for Kind {
             log_q,
         } = book.sample_slowly(e_q, p, at.sampling);
         let z = match at.mode {
-            SampleMode::Scored => book.mu.gather(index),
+            DrawMode::Scored => book.mu.gather(index),
             _ => z,
         };
         Drawn {

@@ -3,12 +3,13 @@
 //! The down pass is written once. What differs between inference and generation is where a layer's sample comes from: q
 //! in inference, p in generation; both stand side by side in the `draw` of each kind of latent ([`crate::latent`]).
 
-use crate::config::{Backbone, ModelConfig, Sample};
+use crate::config::{Backbone, ModelConfig};
 use crate::latent::codebook::Moved;
 use crate::latent::responsibility::Sampling;
-use crate::latent::{self, Drawn, Evidence, Latent, LayerInputs, SampleMode};
+use crate::latent::{self, DrawMode, Drawn, Evidence, Latent, LayerInputs};
 use crate::likelihood::{self, Pixels};
 use crate::nn::{Builder, Geometry, Resize, layer_name};
+use rrvq_tensor::op::SampleMode;
 use rrvq_tensor::optim::{Exceptions, Optimiser};
 use rrvq_tensor::{DType, Graph, Init, Var};
 
@@ -51,7 +52,7 @@ pub struct Elbo<'g> {
 #[derive(Clone, Copy)]
 enum Source<'a, 'g> {
     /// The posterior, from up-pass features of each layer, bottom first.
-    Posterior(&'a [Var<'g>], SampleMode),
+    Posterior(&'a [Var<'g>], DrawMode),
     /// The prior.
     Prior,
     /// Codes of each layer, bottom first, [n · M, 1]: nothing is sampled.
@@ -100,25 +101,25 @@ impl<'g> Hierarchy<'g> {
 
     /// The ELBO as training sees it.
     pub fn training_elbo(&self) -> Elbo<'g> {
-        self.elbo(SampleMode::Train)
+        self.elbo(DrawMode::Train)
     }
 
     /// The ELBO with hard samples, the only one that is reported.
     pub fn hard_elbo(&self) -> Elbo<'g> {
-        self.elbo(SampleMode::Hard)
+        self.elbo(DrawMode::Hard)
     }
 
     /// The same with the log weight of the sample, for the importance bound.
     pub fn weighed_elbo(&self) -> Elbo<'g> {
-        self.elbo(SampleMode::Weighed)
+        self.elbo(DrawMode::Weighed)
     }
 
     /// The same for an estimator that scores samples instead of looking through them.
     pub fn scored_elbo(&self) -> Elbo<'g> {
-        self.elbo(SampleMode::Scored)
+        self.elbo(DrawMode::Scored)
     }
 
-    fn elbo(&self, mode: SampleMode) -> Elbo<'g> {
+    fn elbo(&self, mode: DrawMode) -> Elbo<'g> {
         let bytes = self.images().to_f32();
         let up = self.up(bytes);
         let up: Vec<Var<'g>> = up
@@ -208,7 +209,7 @@ impl<'g> Hierarchy<'g> {
         for layer in (0..self.layers()).rev() {
             let (evidence, mode) = match source {
                 Source::Posterior(up, mode) => (Evidence::Features(up[layer]), mode),
-                Source::Prior | Source::Given(_) => (Evidence::None, SampleMode::Hard),
+                Source::Prior | Source::Given(_) => (Evidence::None, DrawMode::Hard),
             };
             let at = self.at(layer, d, evidence, mode);
             let drawn = match source {
@@ -250,7 +251,7 @@ impl<'g> Hierarchy<'g> {
         layer: usize,
         down: Var<'g>,
         evidence: Evidence<'g>,
-        mode: SampleMode,
+        mode: DrawMode,
     ) -> LayerInputs<'_, 'g> {
         let (g, config) = (self.builder.graph, self.builder.config);
         LayerInputs {
@@ -264,7 +265,10 @@ impl<'g> Hierarchy<'g> {
             sampling: Sampling {
                 tau: g.scalar_input("tau"),
                 noise_scale: g.scalar_input("noise_scale"),
-                relaxed: mode == SampleMode::Train && config.sample == Sample::Relaxed,
+                mode: match mode {
+                    DrawMode::Train => config.sample.mode(),
+                    _ => SampleMode::StraightThrough,
+                },
                 stream: layer as u32,
             },
         }

@@ -4,7 +4,7 @@
 //! codes, so it draws each piece as a program of its own.
 
 use super::hierarchy::Hierarchy;
-use crate::latent::{Coded, Evidence, LayerInputs, SampleMode};
+use crate::latent::{Coded, DrawMode, Evidence, LayerInputs};
 use rrvq_tensor::{DType, Var};
 
 impl<'g> Hierarchy<'g> {
@@ -13,7 +13,7 @@ impl<'g> Hierarchy<'g> {
     }
 
     fn hard(&self, layer: usize, d: Var<'g>, evidence: Evidence<'g>) -> LayerInputs<'_, 'g> {
-        self.at(layer, d, evidence, SampleMode::Hard)
+        self.at(layer, d, evidence, DrawMode::Hard)
     }
 
     pub(super) fn embed(&self, at: &LayerInputs<'_, 'g>, index: Var<'g>) -> Var<'g> {

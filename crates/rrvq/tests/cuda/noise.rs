@@ -5,6 +5,7 @@ use crate::common::report::Report;
 use crate::common::{gpu, named, normal, run_once};
 use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
 use rrvq_tensor::device::counter;
+use rrvq_tensor::op::SampleMode;
 use rrvq_tensor::rng::{Distribution, Noise, fill};
 use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store};
 
@@ -84,7 +85,7 @@ struct Size {
     dim: usize,
 }
 
-fn draw(device: &Device, size: Size, learnt: bool, relaxed: bool) -> Drawn {
+fn draw(device: &Device, size: Size, learnt: bool, mode: SampleMode) -> Drawn {
     let Size { rows, codes, dim } = size;
     let g = Graph::new();
     let e_q = g.input("e_q", &[rows, dim], DType::F32);
@@ -96,7 +97,7 @@ fn draw(device: &Device, size: Size, learnt: bool, relaxed: bool) -> Drawn {
     let how = Sampling {
         tau: g.scalar_input("tau"),
         noise_scale: g.scalar_input("noise_scale"),
-        relaxed,
+        mode,
         stream: 3,
     };
     let prior = match learnt {
@@ -148,15 +149,17 @@ fn check_codes(device: &Device) {
         size(513, 128, 16),
     ];
     for size in sizes {
-        for (learnt, relaxed) in [(true, false), (false, false), (true, true)] {
+        for (learnt, mode) in [
+            (true, SampleMode::StraightThrough),
+            (false, SampleMode::StraightThrough),
+            (true, SampleMode::Relaxed),
+            (true, SampleMode::ReinMax),
+        ] {
             let (want, have) = (
-                draw(&Device::Cpu, size, learnt, relaxed),
-                draw(device, size, learnt, relaxed),
+                draw(&Device::Cpu, size, learnt, mode),
+                draw(device, size, learnt, mode),
             );
-            let title = format!(
-                "{size:?}, learnt {learnt}, relaxed {relaxed}, {}",
-                named(device)
-            );
+            let title = format!("{size:?}, learnt {learnt}, {mode:?}, {}", named(device));
             let mut report = Report::new(title);
             let mut ties = 0;
             for (row, scores) in want.scores.chunks(size.codes).enumerate() {

@@ -4,6 +4,7 @@ use crate::common::golden::program;
 use crate::common::report::Report;
 use crate::common::{gpu, named, normal, run_once};
 use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
+use rrvq_tensor::op::SampleMode;
 use rrvq_tensor::{DType, Device, Graph, Layout, grad};
 
 /// How far two ways may be apart.
@@ -55,6 +56,16 @@ const SIZES: [(usize, usize, usize); 9] = [
     (17_001, 64, 64),
 ];
 
+/// Whether the prior is learnt, and the estimator.
+const CHOICES: [(bool, SampleMode); 6] = [
+    (true, SampleMode::StraightThrough),
+    (false, SampleMode::StraightThrough),
+    (true, SampleMode::Relaxed),
+    (false, SampleMode::Relaxed),
+    (true, SampleMode::ReinMax),
+    (false, SampleMode::ReinMax),
+];
+
 struct Outcome {
     index: Vec<u32>,
     values: [Vec<f32>; 2],
@@ -66,7 +77,7 @@ struct Outcome {
 struct Case {
     size: (usize, usize, usize),
     learnt: bool,
-    relaxed: bool,
+    mode: SampleMode,
     /// By how much embeddings are larger and codes smaller.
     far: f32,
     /// Standard deviation of the codes' log-variances.
@@ -92,7 +103,7 @@ fn run(by: By<'_>, case: Case) -> Outcome {
     let how = Sampling {
         tau: g.scalar_input("tau"),
         noise_scale: g.scalar_input("noise_scale"),
-        relaxed: case.relaxed,
+        mode: case.mode,
         stream: 3,
     };
     let prior = match case.learnt {
@@ -156,16 +167,16 @@ fn apart(have: &[f32], want: &[f32]) -> f32 {
 fn check(device: &Device, by: By<'_>, near: Limits, far: Option<Limits>) {
     let mut wrong = Vec::new();
     for size in SIZES {
-        for (learnt, relaxed) in [(true, false), (false, false), (true, true), (false, true)] {
+        for (learnt, mode) in CHOICES {
             let case = Case {
                 size,
                 learnt,
-                relaxed,
+                mode,
                 far: 1.0,
                 spread: 0.1,
             };
             wrong.extend(check_case(device, by, near, case));
-            let Some(limits) = far.filter(|_| !relaxed) else {
+            let Some(limits) = far.filter(|_| mode != SampleMode::Relaxed) else {
                 continue;
             };
             // Variances of 1, as some models have, and such as differ by little.
@@ -188,7 +199,7 @@ fn check_case(device: &Device, by: By<'_>, limits: Limits, case: Case) -> Vec<St
     let want = run(by, case);
     let have = run(By::Fused(device), case);
     let mut report = Report::new(format!("{case:?}, {}", named(device)));
-    let relaxed = case.relaxed;
+    let relaxed = case.mode == SampleMode::Relaxed;
     let (rows, _, dim) = case.size;
     let other: Vec<usize> = (0..rows)
         .filter(|&r| have.index[r] != want.index[r])

@@ -227,15 +227,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
                 const int i = j / 2, c = 2 * h + j % 2;
                 float weight = exponential(q[i][c] - max_q);
 #if REINMAX
-                y[i][c] = exponential((q[i][c] - max_q) * inverse_tau);
+                float soft = exponential((q[i][c] - max_q) * inverse_tau);
                 mean = fmaf(weight, dy[i][c], mean);
 #else
-                y[i][c] = exponential((y[i][c] - best[h]) * inverse_tau);
+                float soft = y[i][c] = exponential((y[i][c] - best[h]) * inverse_tau);
 #endif
                 sum_q += weight;
-                sum_y += y[i][c];
+                sum_y += soft;
                 cross = fmaf(weight, q[i][c] - p[i][c], cross);
-                flow = fmaf(y[i][c], dy[i][c], flow);
+                flow = fmaf(soft, dy[i][c], flow);
                 if (PRIOR) sum_p += exponential(p[i][c] - max_p);
             }
             sum_q = quad_sum(sum_q);
@@ -264,10 +264,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
                 to[4 * FIELD_STRIDE] = sum_p;
 #endif
             }
-#if REINMAX
-            // What y is relative to.
-            best[h] = max_q;
-#endif
         }
         __syncthreads();
         for (u32 row = unit; row < 16; row += WARPS) finish_row(fields, row_sums, row, inverse_tau);
@@ -284,7 +280,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
             float of_q = softmax.y * weight, of_p = softmax.w * weight;
 #if REINMAX
             float mean = of_row[2].y;
-            float of_y = exponential((best[h] - softmax.x) * inverse_tau) * sample.y;
 #else
             float of_y = exponential((best[h] - sample.x) * inverse_tau) * sample.y;
 #endif
@@ -294,8 +289,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
                 float ratio = q[i][c] - p[i][c];
 #if REINMAX
                 float own = exponential(q[i][c] - softmax.x), prob = own * of_q, drawn = code + 16 * j == chosen ? 1.0f : 0.0f;
+                float soft = exponential((q[i][c] - softmax.x) * inverse_tau);
                 float through_q = own * softmax.y * (dy[i][c] - mean);
-                q[i][c] = fmaf(fmaf(y[i][c], of_y, drawn), dy[i][c] - sample.z, fmaf(-0.5f, through_q, prob * (ratio - sample.w)));
+                q[i][c] = fmaf(fmaf(soft, sample.y, drawn), dy[i][c] - sample.z, fmaf(-0.5f, through_q, prob * (ratio - sample.w)));
 #else
                 float prob = exponential(q[i][c] - softmax.x) * of_q, relaxed = y[i][c] * of_y;
                 q[i][c] = fmaf(relaxed * (dy[i][c] - sample.z), inverse_tau, prob * (ratio - sample.w));

@@ -210,17 +210,20 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
 __device__ __forceinline__ void plain_slopes(const Row& s, u32 chosen, u32 k, float dkl, float inverse_tau, float q, float p, float t,
                                              float dy, float& to_q, float& to_p, float& y) {
     float prob = expf(q - s.max_q) * s.inverse_q;
-    float through_kl = prob * ((q - s.max_q) - (PRIOR ? p - s.max_p : 0.0f) - s.cross) * dkl;
 #if REINMAX
-    y = k == chosen ? 1.0f : 0.0f;
-    float soft = expf((q - s.max_q) * inverse_tau) * s.inverse_y;
-    to_q = fmaf(y + soft, dy - s.flow, fmaf(-0.5f * prob, dy - s.mean, through_kl));
+    float drawn = k == chosen ? 1.0f : 0.0f, soft = expf((q - s.max_q) * inverse_tau) * s.inverse_y;
+    float through_kl = prob * ((q - s.max_q) - (PRIOR ? p - s.max_p : 0.0f) - s.cross) * dkl;
+    to_q = fmaf(drawn + soft, dy - s.flow, fmaf(-0.5f * prob, dy - s.mean, through_kl));
 #else
     float weight = expf((t - s.best) * inverse_tau) * s.inverse_y;
-    to_q = fmaf(weight * (dy - s.flow), inverse_tau, through_kl);
-    y = RELAXED ? weight : (k == chosen ? 1.0f : 0.0f);
+    to_q = fmaf(weight * (dy - s.flow), inverse_tau, prob * ((q - s.max_q) - (PRIOR ? p - s.max_p : 0.0f) - s.cross) * dkl);
 #endif
     to_p = PRIOR ? (expf(p - s.max_p) * s.inverse_p - prob) * dkl : 0.0f;
+#if REINMAX
+    y = drawn;
+#else
+    y = RELAXED ? weight : (k == chosen ? 1.0f : 0.0f);
+#endif
 }
 
 // The sums of each row, kept for the codebook's kernel, and the gradients of the embeddings.

@@ -329,7 +329,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
 #if PRIOR
                     of_other[k] = fmaf(p[i][c], prior, -q[i][c] * prob);
 #endif
-                    if (RELAXED) y[i][c] *= relaxed;
+#if RELAXED
+                    y[i][c] *= relaxed;
+#endif
                 }
                 // The sum of G is that of what was rounded: moments about mu would not forgive the difference.
                 u32 pair = bf16_pair(of_one[0], of_one[1]);

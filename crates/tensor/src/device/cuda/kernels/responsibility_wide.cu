@@ -414,14 +414,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) responsibility_wide_slo
                 float drawn = code + 16 * j == sums[h].seen.code ? 1.0f : 0.0f;
                 float through_q = fmaf(-0.5f * own, of_dy - row[h].mean, prob * (one_q[j] - one_p[j] - row[h].cross));
                 to_q[j] = LN_2 * fmaf(drawn + soft, of_dy - row[h].flow, through_q);
+                if (PRIOR) to_p[j] = power_of_two(one_p[j] - row[h].max_p) * row[h].inverse_p * weight[h] - prob;
                 y[j] = drawn;
 #else
                 float prob = power_of_two(one_q[j] - row[h].max_q) * row[h].inverse_q * weight[h];
                 float relaxed = power_of_two((y[j] - row[h].best) * inverse_tau) * row[h].inverse_y;
                 to_q[j] = LN_2 * fmaf(relaxed * (of_dy - row[h].flow), inverse_tau, prob * (one_q[j] - one_p[j] - row[h].cross));
+                if (PRIOR) to_p[j] = power_of_two(one_p[j] - row[h].max_p) * row[h].inverse_p * weight[h] - prob;
                 y[j] = RELAXED ? relaxed : (code + 16 * j == sums[h].seen.code ? 1.0f : 0.0f);
 #endif
-                if (PRIOR) to_p[j] = power_of_two(one_p[j] - row[h].max_p) * row[h].inverse_p * weight[h] - prob;
             }
             u16* to = slopes + (u64)(local + lane / 4 + 8 * h) * CODES + 16 * unit + 2 * t;
 #pragma unroll
