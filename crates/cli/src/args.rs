@@ -132,6 +132,12 @@ pub struct Prior {
     /// Steps in all
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,
+    /// Write TensorBoard events too
+    #[arg(long)]
+    pub tensorboard: bool,
+    /// Minutes of steps after which it evaluates, saves and ends; --resume goes on
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
     /// Go on with the run's prior, with its own settings; later --set and --steps apply on top
     #[arg(long)]
     pub resume: bool,

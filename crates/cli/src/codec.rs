@@ -7,10 +7,10 @@ use crate::lossy;
 use crate::terminal::{bar, complain, grouped, line, table};
 use rrvq::dataset::Split;
 use rrvq::files::write_atomic;
-use rrvq::{Error, Result};
+use rrvq::{Error, Result, Trained, models};
 use rrvq_codec::networks::Networks;
 use rrvq_codec::{
-    Coding, Image, Packed, Reader, Writer, bench, neighbours, open_model, packed, prune, read,
+    Coding, CodingModel, Image, Reader, Writer, bench, built_in_of, neighbours, prune, read,
 };
 use rrvq_study::compare::source;
 use serde_json::json;
@@ -20,8 +20,8 @@ use std::path::Path;
 use std::time::Instant;
 
 /// The model to code with: the one that is named, or the built-in one.
-pub fn model(named: Option<&Path>) -> Result<Packed> {
-    named.map_or_else(Packed::built_in, Packed::open)
+pub fn model(named: Option<&Path>) -> Result<Trained> {
+    Trained::open(named.unwrap_or(Path::new(models::DEFAULT)))
 }
 
 pub fn pack(args: &Pack) -> Result<()> {
@@ -31,8 +31,8 @@ pub fn pack(args: &Pack) -> Result<()> {
             args.out.display()
         )));
     }
-    let mut model = Packed::open(&args.run)?;
-    let mut config = model.config.clone();
+    let mut model = Trained::open(&args.run)?;
+    let mut config = model.config().clone();
     if let Some(dir) = &args.data {
         config.data.dir = Some(dir.clone());
     }
@@ -45,7 +45,7 @@ pub fn pack(args: &Pack) -> Result<()> {
         let watch = |done: usize| progress.set_position(done as u64);
         model = prune::prune(&model, data.as_ref(), images, watch)?;
         progress.finish_and_clear();
-        let settings = &model.config.model;
+        let settings = &model.config().model;
         let codes = (0..settings.layers()).map(|l| settings.codes.at(l).to_string());
         let codes: Vec<String> = codes.collect();
         line(format!(
@@ -54,16 +54,16 @@ pub fn pack(args: &Pack) -> Result<()> {
         ));
     }
     if let (Some(images), Some(data)) = (args.neighbours, &data) {
-        let mut networks = Networks::new(&model.model, &model.theta)?;
+        let mut networks = Networks::new(model.model(), model.theta())?;
         let progress = bar("fitting neighbours", 2 * images.min(data.len(Split::Train)));
         let watch = |more: usize| progress.inc(more as u64);
         let found = neighbours::fit(&mut networks, data.as_ref(), images, watch)?;
         progress.finish_and_clear();
-        model.neighbours = Some(found);
+        model = model.with_neighbours(&found);
     }
-    let bytes = packed::pack(&model, &args.run.display().to_string())?;
+    let bytes = model.pack()?;
     write_atomic(&args.out, |file| file.write_all(&bytes))?;
-    let (_, identity) = open_model(&args.out)?;
+    let identity = Trained::open(&args.out)?.identity()?;
     line(format!(
         "{}: {}, model {identity:?}; use it with --model",
         args.out.display(),
@@ -180,12 +180,12 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     };
     let mut workers = match &args.model {
         // Without a built-in model's name in it, a file may still hold images that need no model.
-        None => match Packed::built_in_of(|identity| identity == header.identity)? {
-            Some(packed) => Some(packed.workers()?.0),
+        None => match built_in_of(|identity| identity == header.identity)? {
+            Some(trained) => Some(trained.workers()?.0),
             None => None,
         },
         Some(run) => {
-            let (workers, identity) = open_model(run)?;
+            let (workers, identity) = Trained::open(run)?.workers()?;
             if identity != header.identity {
                 return Err(Error::new(format!(
                     "{} was compressed with the model {}, and {} holds {identity}; name the run it was made with",
@@ -280,7 +280,7 @@ pub fn bench(args: &BenchCodec) -> Result<()> {
     let (mut workers, identity) = model.workers()?;
     let images = match args.images.is_empty() {
         false => args.images.iter().map(Image::open).collect::<Result<_>>()?,
-        true => source::images(&model.config, args.data.as_deref(), args.count as usize)?.images,
+        true => source::images(model.config(), args.data.as_deref(), args.count as usize)?.images,
     };
     let measured = bench::measure(&mut workers, identity, &images)?;
     let peak = peak_memory_mib();

@@ -7,15 +7,12 @@ use crate::terminal::{Follow, bar, grouped, line, table, watch_for_interrupts};
 use rrvq::config::{self, Config};
 use rrvq::dataset::{Dataset, Split};
 use rrvq::device::{Device, Precision};
+use rrvq::evaluate::EvalRecord;
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
 use rrvq::picture::{Picture, comfortable_scale, grid};
 use rrvq::run::{Existing, Run};
-use rrvq::train::Job;
-use rrvq::train::checkpoint::load_model;
-use rrvq::train::log::{EvalRecord, Record, read};
-use rrvq::{Error, Result, sample as pictures};
-use rrvq_codec::Packed;
-use rrvq_codec::packed::BUILT_IN;
+use rrvq::train::log::{Record, read};
+use rrvq::{Error, Result, SampleOptions, TrainOptions, Trained, Trainer};
 use rrvq_study::demo as demonstration;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -74,24 +71,22 @@ pub fn train(args: &args::Train) -> Result<()> {
         _ => Existing::Refuse,
     };
     watch_for_interrupts()?;
-    let job = Job {
-        config,
-        out: out.clone(),
+    let options = TrainOptions {
+        out: Some(out.clone()),
         existing,
         tensorboard: args.tensorboard,
-        device,
         seconds: args.minutes.map(|minutes| minutes * 60.0),
     };
     let mut follow = Follow::new(&name_of(&out));
-    job.config.validate()?;
-    let data = rrvq_data::open_followed(&job.config, &mut |n, all| follow.decoded(n, all))?;
-    let finished = rrvq::train::train(&job, data.as_ref(), &mut follow)?;
+    config.validate()?;
+    let data = rrvq_data::open_followed(&config, &mut |n, all| follow.decoded(n, all))?;
+    let finished = Trainer::with(&config, data.as_ref(), device, options)?.run(&mut follow)?;
     drop(follow);
     match finished.interrupted {
         true => line(format!(
             "stopped and saved at step {} of {}; go on with: rrvq train --resume --out {}",
             finished.step,
-            job.config.train.steps,
+            config.train.steps,
             as_typed(&out)
         )),
         false => line(format!(
@@ -164,20 +159,9 @@ pub fn open_data(config: &Config) -> Result<Box<dyn Dataset>> {
 pub fn eval(args: &args::Eval) -> Result<()> {
     let device = device(&args.compute)?;
     let split: Split = args.split.parse()?;
-    // A packed model is a file without a run around it.
-    let alone = args.run.is_file() || args.run.to_str() == Some(BUILT_IN);
-    let run = match alone {
-        true => None,
-        false => Some(Run::open(&args.run)?),
-    };
-    let (mut config, model, mut store, step) = match &run {
-        Some(run) => load_model(run)?,
-        None => {
-            let packed = Packed::named(&args.run)?;
-            let store = packed.store();
-            (packed.config, packed.model, store, 0)
-        }
-    };
+    let trained = Trained::open(&args.run)?;
+    let (mut config, model, step) = (trained.config().clone(), trained.model(), trained.step());
+    let mut store = trained.store();
     if let Some(dir) = &args.data {
         config.data.dir = Some(dir.clone());
     }
@@ -199,7 +183,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
             total.min(args.images)
         },
     );
-    let mut evaluator = Evaluator::new(&device, &model, data.as_ref(), batch)?;
+    let mut evaluator = Evaluator::new(&device, model, data.as_ref(), batch)?;
     let mut record =
         evaluator.evaluate_watched(&mut store, extent, |n| progress.set_position(n as u64))?;
     progress.finish_and_clear();
@@ -208,7 +192,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         1 => None,
         k => Some(importance_bound(
             &device,
-            &model,
+            model,
             &mut store,
             data.as_ref(),
             extent,
@@ -216,7 +200,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
             k as usize,
         )?),
     };
-    let prior = run.as_ref().map(rrvq::prior::load).transpose()?.flatten();
+    let prior = trained.prior()?;
     let with_prior = match prior {
         None => None,
         Some(mut found) => match found.check(&store) {
@@ -224,7 +208,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
             Ok(()) => {
                 let progress = bar("codes", record.images);
                 let mut watch = |n| progress.set_position(n as u64);
-                let pair = (&model, &mut store);
+                let pair = (model, &mut store);
                 let kl = found.evaluate(&device, pair, data.as_ref(), extent, batch, &mut watch)?;
                 progress.finish_and_clear();
                 Some(prior::judged(&record, &found, kl))
@@ -298,27 +282,27 @@ pub fn sample(args: &args::Sample) -> Result<()> {
             args.temperature
         )));
     }
-    let run = Run::open(&args.run)?;
-    let (config, model, mut store, _) = load_model(&run)?;
+    let trained = Trained::open(&args.run)?.on(device);
+    let (config, mut store) = (trained.config(), trained.store());
     let (count, seed, temperature) = (args.count as usize, args.seed, args.temperature);
     let found = match args.uniform {
         true => None,
-        false => rrvq::prior::load(&run)?,
+        false => trained.prior()?,
     };
     let (drawn, of) = match found {
         Some(mut found) => {
             found.check(&store)?;
             let progress = bar("rows of codes", found.rows(count));
             let mut watch = |n| progress.set_position(n as u64);
-            let pair = (&model, &mut store);
-            let drawn = found.samples(&device, pair, count, seed, temperature, &mut watch)?;
+            let pair = (trained.model(), &mut store);
+            let drawn =
+                found.samples(trained.device(), pair, count, seed, temperature, &mut watch)?;
             progress.finish_and_clear();
             (drawn, " of the PixelCNN prior")
         }
         None => {
-            let store = &mut store;
-            let drawn = pictures::samples(&device, &model, store, count, seed, temperature)?;
-            (drawn, "")
+            let options = SampleOptions { seed, temperature };
+            (trained.sample(count, options)?, "")
         }
     };
     save_sheet(&args.out, &drawn, columns(drawn.len()), config.model.size)?;
@@ -355,11 +339,12 @@ pub fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -
 
 pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
     let device = device(&args.compute)?;
-    let (config, model, mut store, _) = load_model(&Run::open(&args.run)?)?;
+    let trained = Trained::open(&args.run)?.on(device);
+    let config = trained.config();
     let (size, channels) = (config.model.size, config.model.image_channels);
     let originals: Vec<Picture> = if args.images.is_empty() {
-        let data = open_data(&config)?;
-        let mut bytes = vec![0; model.image_len()];
+        let data = open_data(config)?;
+        let mut bytes = vec![0; trained.model().image_len()];
         let count = (args.count as usize).min(data.len(Split::Test));
         let one = |i| {
             data.read(Split::Test, i, &mut bytes);
@@ -372,7 +357,7 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
             .map(|path| Picture::load(path, size, channels))
             .collect::<Result<_>>()?
     };
-    let found = pictures::reconstructions(&device, &model, &mut store, &originals)?;
+    let found = trained.reconstruct(&originals)?;
     let columns = columns(originals.len() * 2).min(originals.len()).max(1);
     let blank = Picture::new([size, size, channels], vec![255; size * size * channels])?;
     let mut sheet = Vec::new();
@@ -399,12 +384,18 @@ pub fn report(args: &args::Report) -> Result<()> {
 }
 
 pub fn info(args: &args::Info) -> Result<()> {
-    let run = Run::open(&args.run)?;
-    let (config, model, _, step) = load_model(&run)?;
-    let records = read(run.log())?;
+    let trained = Trained::open(&args.run)?;
+    let (config, model, step) = (trained.config(), trained.model(), trained.step());
+    let records = match trained.run() {
+        Some(run) => read(run.log())?,
+        None => Vec::new(),
+    };
     let last = records.iter().rev().find_map(Record::evaluation);
     let m = &config.model;
-    let with_prior = prior::described(&run)?;
+    let with_prior = match trained.run() {
+        Some(run) => prior::described(run)?,
+        None => None,
+    };
     if args.json {
         let out = json!({
             "run": args.run, "data": config.data.name, "layers": m.layers(), "sides": m.sides(),
@@ -441,7 +432,7 @@ pub fn info(args: &args::Info) -> Result<()> {
                 "last evaluation, step {}: {:.4} bits/dim on {} {} images",
                 eval.step, eval.bits_per_dim, eval.images, eval.split
             ));
-            layer_table(&config, eval);
+            layer_table(config, eval);
         }
         None => line("not evaluated yet"),
     }

@@ -2,8 +2,8 @@
 
 use crate::args::CodecEval;
 use crate::terminal::{bar, line, table};
-use rrvq::Result;
-use rrvq_codec::Packed;
+use rrvq::{Result, Trained};
+use rrvq_codec::CodingModel;
 use rrvq_study::compare::{
     Comparison, Contest, LeftOut, Row, Verdict, figure, pages, quality, source,
 };
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 pub fn eval(args: &CodecEval) -> Result<()> {
-    let packed = Packed::named(&args.run)?;
-    let source = source::images(&packed.config, args.data.as_deref(), args.images)?;
-    let (mut workers, identity) = packed.workers()?;
+    let trained = Trained::open(&args.run)?;
+    let source = source::images(trained.config(), args.data.as_deref(), args.images)?;
+    let (mut workers, identity) = trained.workers()?;
     let progress = bar("comparing", 0);
     let mut contest = Contest {
         workers: &mut workers,

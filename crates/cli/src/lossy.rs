@@ -4,9 +4,8 @@ use crate::args::{Compress, Decompress};
 use crate::codec::{count, model, save, size, write_file};
 use crate::terminal::{bar, complain, grouped, line};
 use rrvq::{Error, Result};
-use rrvq_codec::Packed;
 use rrvq_codec::lossy::{self, Keep, Options, Reader, Writer};
-use rrvq_codec::{Identity, Image, Workers};
+use rrvq_codec::{CodingModel, Identity, Image, Workers, built_in_of};
 use serde_json::json;
 use std::fs::File;
 use std::io::Read;
@@ -97,13 +96,13 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     let mut reader = Reader::new(&bytes).map_err(named)?;
     let found = match &args.model {
         Some(_) => None,
-        None => Packed::built_in_of(|identity| reader.header.fits(identity))?,
+        None => built_in_of(|identity| reader.header.fits(identity))?,
     };
-    let packed = match found {
-        Some(packed) => packed,
+    let trained = match found {
+        Some(trained) => trained,
         None => model(args.model.as_deref())?,
     };
-    let (mut workers, identity) = packed.workers()?;
+    let (mut workers, identity) = trained.workers()?;
     if !reader.header.fits(identity) {
         let digits: String = reader.header.identity.map(|b| format!("{b:02x}")).concat();
         return Err(Error::new(format!(

@@ -4,10 +4,11 @@ use crate::args;
 use crate::commands::{as_typed, device};
 use crate::terminal::{Follow, grouped, line, watch_for_interrupts};
 use rrvq::config::Config;
-use rrvq::prior::{self, Prior, PriorJob};
+use rrvq::evaluate::EvalRecord;
+use rrvq::prior::{self, Prior};
 use rrvq::run::{Existing, Run};
-use rrvq::train::log::{EvalRecord, Record, read};
-use rrvq::{Error, Result};
+use rrvq::train::log::{Record, read};
+use rrvq::{Error, Result, TrainOptions, Trainer};
 use serde_json::{Value, json};
 
 pub fn prior(args: &args::Prior) -> Result<()> {
@@ -55,23 +56,24 @@ pub fn prior(args: &args::Prior) -> Result<()> {
         config.data.dir = Some(dir.clone());
     }
     watch_for_interrupts()?;
-    let job = PriorJob {
-        run: args.run.clone(),
-        config,
+    let options = TrainOptions {
+        out: None,
         existing,
-        device,
+        tensorboard: args.tensorboard,
+        seconds: args.minutes.map(|minutes| minutes * 60.0),
     };
     let mut follow = Follow::new("prior");
-    job.config.validate()?;
-    prior::check_kind(&run, &job.config)?;
-    let data = rrvq_data::open_followed(&job.config, &mut |n, all| follow.decoded(n, all))?;
-    let finished = prior::train(&job, data.as_ref(), &mut follow)?;
+    config.validate()?;
+    prior::check_kind(&run, &config)?;
+    let data = rrvq_data::open_followed(&config, &mut |n, all| follow.decoded(n, all))?;
+    let mut trainer = Trainer::prior(&args.run, &config, data.as_ref(), device, options)?;
+    let finished = trainer.run(&mut follow)?;
     drop(follow);
     line(match finished.interrupted {
         true => format!(
             "stopped and saved at step {} of {}; go on with: rrvq prior {} --resume",
             finished.step,
-            job.config.prior.steps,
+            config.prior.steps,
             as_typed(&args.run)
         ),
         false => format!(

@@ -1,8 +1,8 @@
 //! What a person sees: lines, bars, tables.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rrvq::evaluate::EvalRecord;
 use rrvq::programs::StepOutcome;
-use rrvq::train::log::EvalRecord;
 use rrvq::train::{Started, Watch};
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};

@@ -1,4 +1,4 @@
-//! The codec: images to files and back, without losing a bit, or in a hundredth of them.
+//! The codec: images to files and back, lossless, or lossy at a small fraction of their size.
 //!
 //! A model that gives pixels probabilities is a compressor: a byte of probability p takes −log₂ p bits. Latents would have
 //! to be stored as well; *bits back* gets most of their price back, and an image costs its negative ELBO.
@@ -12,8 +12,8 @@
 //! - [`tiles`], [`image`]: images cut into squares; samples, colour profile and orientation.
 //! - [`container`], [`write`], [`read`]: the file. FORMAT.md beside them says all that a second decoder needs.
 //! - [`identity`]: which model a file belongs to.
-//! - [`lossy`]: the codes alone, a hundred times smaller; the picture is what the model makes of them.
-//! - [`packed`]: a model as one small file, and the one that is built in.
+//! - [`lossy`]: the codes alone; the picture is what the model makes of them.
+//! - [`model`]: a trained model as the codec sees it.
 //! - [`prune`]: a model without the codes that nobody uses.
 //! - [`workers`]: chunks side by side.
 
@@ -24,9 +24,9 @@ pub mod container;
 pub mod identity;
 pub mod image;
 pub mod lossy;
+pub mod model;
 pub mod neighbours;
 pub mod networks;
-pub mod packed;
 mod pixels;
 pub mod plane;
 pub mod prune;
@@ -38,15 +38,7 @@ pub mod write;
 
 pub use identity::Identity;
 pub use image::Image;
-pub use packed::Packed;
+pub use model::{CodingModel, built_in_of};
 pub use read::Reader;
 pub use workers::Workers;
 pub use write::{Coding, Summary, Writer};
-
-use rrvq::error::Result;
-use std::path::Path;
-
-/// The model of a run or of a packed file, ready to code with, and its identity.
-pub fn open_model(path: &Path) -> Result<(Workers, Identity)> {
-    Packed::open(path)?.workers()
-}

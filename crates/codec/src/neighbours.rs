@@ -13,7 +13,7 @@ use super::pixels::Coder;
 use super::stack::cost;
 use rrvq::dataset::{Dataset, Split};
 use rrvq::error::{Error, Result};
-use rrvq_tensor::params::Tensors;
+use rrvq::trained::NamedTensor;
 
 /// Neighbours whose errors count: rows up, columns to the left.
 pub const PLACES: [(usize, isize); 6] = [(0, 1), (1, 0), (1, 1), (1, -1), (0, 2), (2, 0)];
@@ -61,10 +61,10 @@ impl Neighbours {
     }
 
     /// Those in a file for a model of so many channels, if it has any.
-    pub fn from_tensors(tensors: &Tensors, channels: usize) -> Result<Option<Neighbours>> {
+    pub fn from_tensors(tensors: &[NamedTensor], channels: usize) -> Result<Option<Neighbours>> {
         let mut out = Neighbours::silent(channels);
         let read = |name: &str, width: usize, place: &mut [f32]| -> Result<bool> {
-            let Some((shape, values)) = tensors.map.get(name) else {
+            let Some((_, shape, values)) = tensors.iter().find(|(n, ..)| n == name) else {
                 return Ok(false);
             };
             if *shape != [channels, width] || values.iter().any(|v| !v.is_finite()) {

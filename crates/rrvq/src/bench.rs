@@ -3,12 +3,12 @@
 //! Images lie on the device and steps follow each other as in training, so that what is measured is what a run gets.
 
 use crate::config::{Codes, Config, Grow, ModelConfig};
+use crate::dataset::Batches;
 use crate::dataset::{Dataset, Split, bank};
 use crate::error::Result;
 use crate::evaluate::EVALUATION_SEED;
 use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Model, Scorer, Scores, Step, StepInput, StepOutcome};
-use crate::train::batches::Batches;
 use rrvq_tensor::Device;
 use rrvq_tensor::Store;
 use rrvq_tensor::device::{Timed, cost, counter};

@@ -8,7 +8,7 @@ mod infer;
 mod shares;
 mod step;
 
-pub use codes::{Coder, Decoder};
+pub use codes::{Decoder, Encoder};
 pub use infer::{Inference, Scorer, Scores};
 pub use shares::Shared;
 pub use step::{Step, StepInput, StepOutcome, objective};

@@ -1,6 +1,7 @@
 //! Codes that follow averages find the clusters, come back to life, and go on bit for bit; and where codes start.
 
 use rrvq::config::{CodeStart, CodebookRule, Config};
+use rrvq::dataset::Batches;
 use rrvq::dataset::Swatches;
 use rrvq::evaluate::{Evaluator, Extent};
 use rrvq::latent::codebook::{First, FirstBatch};
@@ -9,7 +10,6 @@ use rrvq::latent::responsibility::Codebook;
 use rrvq::nn::Builder;
 use rrvq::programs::{Model, Step, StepInput};
 use rrvq::run::{Existing, Run};
-use rrvq::train::batches::Batches;
 use rrvq::train::checkpoint::{Progress, load_state, save};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::device::cpu::Program;

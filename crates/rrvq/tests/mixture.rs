@@ -5,11 +5,11 @@
 //! the library's way through logarithms.
 
 use rrvq::config::Config;
+use rrvq::dataset::Batches;
 use rrvq::dataset::Swatches;
 use rrvq::likelihood;
 use rrvq::nn::Builder;
 use rrvq::programs::{Inference, Model, Step, StepInput};
-use rrvq::train::batches::Batches;
 use rrvq_tensor::device::counter;
 use rrvq_tensor::rng::philox4x32_10;
 use rrvq_tensor::{DType, Data, Device, Graph, Program, Store, grad};
@@ -420,7 +420,7 @@ fn training_on_swatches_lowers_the_loss() {
                 kl_weight: 1.0,
             };
             let outcome = step.run(&mut store, batches.at(at), &input).unwrap();
-            assert_eq!(outcome.trouble(), None, "step {at}");
+            assert_eq!(outcome.not_finite(), None, "step {at}");
             losses.push(outcome.loss);
         }
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;

@@ -62,7 +62,7 @@ fn kl_and_samples_are_those_of_the_definition() {
             _ => Prior::Direct(var("logits", &[ROWS, CODES])),
         };
         let sampled = book.sample(var("e_q", &[ROWS, DIM]), prior, how);
-        let drawn = book.sample_prior(prior, ROWS, how);
+        let (drawn, _) = book.sample_prior(prior, ROWS, how);
         let outputs = [
             ("kl", sampled.kl),
             ("z", sampled.z),

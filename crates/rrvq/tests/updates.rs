@@ -1,9 +1,9 @@
 //! What settings of training do to a step: which ones are made, and how far they go.
 
 use rrvq::config::{Config, TrainConfig};
+use rrvq::dataset::Batches;
 use rrvq::dataset::Swatches;
 use rrvq::programs::{Model, Step, StepInput, StepOutcome};
-use rrvq::train::batches::Batches;
 use rrvq_tensor::{Device, Store};
 
 fn config(changes: &[&str]) -> Config {

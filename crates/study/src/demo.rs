@@ -10,11 +10,10 @@ use rrvq::config::Config;
 use rrvq::dataset::{Dataset, Split, Swatches};
 use rrvq::error::{Error, Result};
 use rrvq::picture::{Picture, comfortable_scale, grid};
-use rrvq::run::Existing;
-use rrvq::sample::{reconstructions, samples};
-use rrvq::train::checkpoint::load_model;
+use rrvq::run::{Existing, Run};
 use rrvq::train::log::{Record, read};
-use rrvq::train::{Job, Watch, train};
+use rrvq::train::{TrainOptions, Trainer, Watch};
+use rrvq::trained::SampleOptions;
 use rrvq_tensor::Device;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -72,17 +71,15 @@ pub fn run(out: &Path, follow: &mut dyn FnMut(&str) -> Box<dyn Watch>) -> Result
         let start = Instant::now();
         let config = Config::preset(preset)?;
         let dir = out.join(folder);
-        let job = Job {
-            config,
-            out: dir.clone(),
+        let options = TrainOptions {
+            out: Some(dir.clone()),
             existing: Existing::Overwrite,
-            tensorboard: false,
-            device: device.clone(),
-            seconds: None,
+            ..TrainOptions::default()
         };
         let mut watch = follow(folder);
-        let data = Swatches::for_config(&job.config);
-        let finished = train(&job, &data, watch.as_mut())?;
+        let data = Swatches::for_config(&config);
+        let mut trainer = Trainer::with(&config, &data, device.clone(), options)?;
+        let finished = trainer.run(watch.as_mut())?;
         drop(watch);
         if finished.interrupted {
             return Err(Error::new(format!(
@@ -90,10 +87,10 @@ pub fn run(out: &Path, follow: &mut dyn FnMut(&str) -> Box<dyn Watch>) -> Result
                 finished.step
             )));
         }
-        let (config, model, mut store, _) = load_model(&finished.run)?;
-        let drawn = samples(&device, &model, &mut store, SAMPLES, 0, 1.0)?;
+        let trained = trainer.finish()?;
+        let drawn = trained.sample(SAMPLES, SampleOptions::default())?;
         let originals = first_test_images(&data, 24)?;
-        let found = reconstructions(&device, &model, &mut store, &originals)?;
+        let found = trained.reconstruct(&originals)?;
         let scale = comfortable_scale(config.model.size).min(2);
         let samples_sheet = grid(&drawn, 16, 2, scale)?;
         let found_sheet = grid(&found, 8, 2, scale)?;
@@ -117,7 +114,7 @@ pub fn run(out: &Path, follow: &mut dyn FnMut(&str) -> Box<dyn Watch>) -> Result
         });
         all_samples.push(drawn);
         rows.push((name, samples_sheet, found_sheet));
-        curves.push(curve(name, &read(finished.run.log())?));
+        curves.push(curve(name, &read(Run::open(&dir)?.log())?));
     }
     side_by_side(&all_samples[0], &all_samples[1])?.save(out.join("comparison.png"))?;
     let report = out.join("report.html");

@@ -10,11 +10,12 @@ use crate::report::{Chart, Figure, Report, Series};
 use layers::over_time;
 use rrvq::config::Config;
 use rrvq::error::{Error, Result};
+use rrvq::evaluate::EvalRecord;
 use rrvq::latent;
 use rrvq::picture::Picture;
 use rrvq::programs::Model;
 use rrvq::run::Run;
-use rrvq::train::log::{EvalRecord, Record, read};
+use rrvq::train::log::{Record, read};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -355,7 +356,7 @@ fn newest_samples(run: &Run) -> Result<Option<(Picture, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rrvq::train::log::Usage;
+    use rrvq::evaluate::Usage;
 
     #[test]
     fn runs_of_one_name_are_told_apart() {

@@ -254,6 +254,7 @@ impl PriorConfig {
             log_every: self.log_every,
             save_every: self.save_every,
             sample_every: 0,
+            early_images: 0,
             seed: self.seed,
             ..TrainConfig::default()
         }

@@ -4,10 +4,12 @@
 //! Images are 8 bit, rows first, channels last. Readers of files are in the crate `rrvq-data`.
 
 pub mod bank;
+mod batches;
 mod holdout;
 mod images;
 pub mod swatches;
 
+pub use batches::Batches;
 pub(crate) use holdout::check_held_out;
 pub use holdout::hold_out;
 pub use images::Images;

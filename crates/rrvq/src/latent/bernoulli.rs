@@ -128,7 +128,7 @@ impl Latent for Kind {
             None => Bernoulli::even(at.builder.graph, at.rows(), d),
         };
         let Some(logits) = at.posterior(d) else {
-            return Drawn::generated(p.hard(scale, stream));
+            return Drawn::generated(p.hard(scale, stream), None);
         };
         let q = Bernoulli { logits };
         let training = at.mode == DrawMode::Train;

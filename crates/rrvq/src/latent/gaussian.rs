@@ -110,7 +110,7 @@ impl Latent for Kind {
             None => Gaussian::standard(at.builder.graph, at.rows(), d),
         };
         let Some(rows) = at.posterior(2 * d) else {
-            return Layer::generated(p.sample(scale, stream));
+            return Layer::generated(p.sample(scale, stream), None);
         };
         let Drawn {
             z,

@@ -297,8 +297,11 @@ impl<'g> Drawn<'g> {
         }
     }
 
-    /// A sample of the prior, which has no divergence from it.
-    pub fn generated(z: Var<'g>) -> Self {
-        Drawn::new(z, z.graph().full(0.0, &[z.dim(0), 1]))
+    /// A sample of the prior, which has no divergence from it, and its codes where there are some.
+    pub fn generated(z: Var<'g>, code: Option<Var<'g>>) -> Self {
+        Drawn {
+            code,
+            ..Drawn::new(z, z.graph().full(0.0, &[z.dim(0), 1]))
+        }
     }
 }

@@ -191,7 +191,8 @@ impl Latent for Kind {
     fn draw<'g>(&self, at: &LayerInputs<'_, 'g>) -> Drawn<'g> {
         let (config, book) = (at.config(), self.book(at));
         let Some(e) = at.posterior(config.embed) else {
-            return Drawn::generated(any_code(book.mu, at.rows(), at.sampling.stream));
+            let index = any_code(book.mu, at.rows(), at.sampling.stream);
+            return Drawn::generated(book.mu.gather(index), Some(index));
         };
         let book = book.starting(at.builder, &at.first_batch(e));
         let found = book.quantise(e, config.commitment as f32, config.codebook);

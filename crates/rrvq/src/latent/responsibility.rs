@@ -38,9 +38,9 @@ fn gumbel<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
         .noise_stream(Distribution::Gumbel, &shape, stream)
 }
 
-/// Means of codes that are all alike, [rows, d_e].
+/// Codes that are all equally likely, [rows, 1].
 pub fn any_code<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
-    mu.gather(gumbel(mu, rows, stream).argmax_last())
+    gumbel(mu, rows, stream).argmax_last()
 }
 
 /// How to sample: temperatures are inputs of the program.
@@ -118,18 +118,26 @@ impl<'g> Codebook<'g> {
         .sample(how.mode, how.stream)
     }
 
-    /// Samples the prior: means of the codes, [rows, d_e].
-    pub fn sample_prior(&self, prior: Prior<'g>, rows: usize, how: Sampling<'g>) -> Var<'g> {
-        match prior {
+    /// Samples the prior: means of the codes, [rows, d_e], and the codes, [rows, 1].
+    pub fn sample_prior(
+        &self,
+        prior: Prior<'g>,
+        rows: usize,
+        how: Sampling<'g>,
+    ) -> (Var<'g>, Var<'g>) {
+        let index = match prior {
             Prior::Uniform => any_code(self.mu, rows, how.stream),
             // Sampling q = p is sampling p.
-            Prior::Embedding(e_p) => self.sample(e_p, prior, how).z,
+            Prior::Embedding(e_p) => {
+                let Sampled { z, index, .. } = self.sample(e_p, prior, how);
+                return (z, index);
+            }
             Prior::Direct(logits) => {
                 let noise = gumbel(self.mu, rows, how.stream);
-                let noisy = logits.log_softmax() + noise * how.noise_scale;
-                self.mu.gather(noisy.argmax_last())
+                (logits.log_softmax() + noise * how.noise_scale).argmax_last()
             }
-        }
+        };
+        (self.mu.gather(index), index)
     }
 
     /// log π_k = −½ Σ_d [(e_d − μ_kd)² / σ²_kd + log σ²_kd], normalised over k: [rows, K].
@@ -251,7 +259,8 @@ impl Latent for Kind {
         let book = self.book(at);
         let p = self.prior(at);
         let Some(e_q) = at.posterior(at.config().embed) else {
-            return Drawn::generated(book.sample_prior(p, at.rows(), at.sampling));
+            let (z, index) = book.sample_prior(p, at.rows(), at.sampling);
+            return Drawn::generated(z, Some(index));
         };
         if !at.mode.weighs() {
             let book = book.starting(at.builder, &at.first_batch(e_q));

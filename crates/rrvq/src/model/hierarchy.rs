@@ -53,10 +53,8 @@ pub struct Elbo<'g> {
 enum Source<'a, 'g> {
     /// The posterior, from up-pass features of each layer, bottom first.
     Posterior(&'a [Var<'g>], DrawMode),
-    /// The prior.
-    Prior,
-    /// Codes of each layer, bottom first, [n · M, 1]: nothing is sampled.
-    Given(&'a [Var<'g>]),
+    /// Codes of the top layers, top first, [n · M, 1] each; the prior for the others.
+    Prior(&'a [Var<'g>]),
 }
 
 impl<'g> Hierarchy<'g> {
@@ -167,12 +165,15 @@ impl<'g> Hierarchy<'g> {
 
     /// Pictures from the prior, one top-down pass: means of the pixels in bytes.
     pub fn generate(&self) -> Var<'g> {
-        self.shown(self.down(Source::Prior).0)
+        self.complete(&[]).0
     }
 
-    /// Pictures of given codes, [n · M, 1] for each layer, bottom first: means of the pixels in bytes.
-    pub fn picture_of(&self, codes: &[Var<'g>]) -> Var<'g> {
-        self.shown(self.down(Source::Given(codes)).0)
+    /// Pictures of which the codes of the top layers are given, top first, [n · M, 1] each, and the prior draws the
+    /// others: means of the pixels in bytes, and the codes of all layers, bottom first.
+    pub fn complete(&self, given: &[Var<'g>]) -> (Var<'g>, Vec<Var<'g>>) {
+        let (d, layers) = self.down(Source::Prior(given));
+        let codes = layers.iter().filter_map(|layer| layer.code).collect();
+        (self.shown(d), codes)
     }
 
     /// d̂_1 = enc_1(x), d̂_ℓ = enc_ℓ(d̂_{ℓ−1}).
@@ -201,20 +202,23 @@ impl<'g> Hierarchy<'g> {
         features
     }
 
-    /// From the learnt d_{L+1} down to d_1, and what each layer drew on the way, bottom first; nothing of layers that
-    /// were given.
+    /// From the learnt d_{L+1} down to d_1, and what each layer drew on the way, bottom first.
     fn down(&self, source: Source<'_, 'g>) -> (Var<'g>, Vec<Drawn<'g>>) {
         let mut d = self.top();
         let mut layers = Vec::new();
         for layer in (0..self.layers()).rev() {
             let (evidence, mode) = match source {
                 Source::Posterior(up, mode) => (Evidence::Features(up[layer]), mode),
-                Source::Prior | Source::Given(_) => (Evidence::None, DrawMode::Hard),
+                Source::Prior(_) => (Evidence::None, DrawMode::Hard),
             };
             let at = self.at(layer, d, evidence, mode);
-            let drawn = match source {
-                Source::Given(codes) => Drawn::generated(self.embed(&at, codes[layer])),
-                _ => self.latent.draw(&at),
+            let given = match source {
+                Source::Prior(top) => top.get(self.layers() - 1 - layer),
+                Source::Posterior(..) => None,
+            };
+            let drawn = match given {
+                Some(&codes) => Drawn::generated(self.embed(&at, codes), Some(codes)),
+                None => self.latent.draw(&at),
             };
             d = self.below(layer, d, drawn.z);
             layers.push(drawn);

@@ -12,7 +12,6 @@ pub mod programs;
 mod train;
 
 pub use programs::PriorModel;
-pub use train::{PriorJob, train};
 
 use crate::config::Config;
 use crate::dataset::Dataset;
@@ -21,10 +20,10 @@ use crate::evaluate::{Extent, each_batch};
 use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::picture::Picture;
-use crate::programs::{Coder, Decoder, Model};
+use crate::programs::{Decoder, Encoder, Model};
 use crate::run::Run;
 use crate::sample::pictures_of;
-use crate::train::checkpoint::load_weights;
+use crate::weights::load_weights;
 use programs::{PriorSampler, PriorScorer};
 use rrvq_tensor::{Device, Store};
 
@@ -121,11 +120,11 @@ impl Prior {
         batch: usize,
         watch: &mut dyn FnMut(usize),
     ) -> Result<f64> {
-        let mut coder = Coder::new(device, model, batch)?;
+        let mut encoder = Encoder::new(device, model, batch)?;
         let mut scorer = PriorScorer::new(device, &self.model, batch)?;
         let (mut nats, mut images) = (0.0, 0);
         each_batch(data, extent, batch, |_, bytes| {
-            let codes = coder.run(store, bytes)?;
+            let codes = encoder.bottom(store, bytes)?;
             let found = scorer.run(&mut self.store, &codes)?;
             images += found.len();
             nats += found.iter().map(|&v| v as f64).sum::<f64>();
@@ -148,14 +147,17 @@ impl Prior {
     ) -> Result<Vec<Picture>> {
         let batch = count.clamp(1, SAMPLES_AT_ONCE);
         let mut sampler = PriorSampler::new(device, &self.model, batch)?;
-        let mut decoder = Decoder::new(device, model, batch)?;
+        let mut decoder = Decoder::new(device, model, batch, 1)?;
         let mut pictures = Vec::new();
         for number in 0..count.div_ceil(batch) {
             let before = number * self.model.map.side;
             let mut here = |rows| watch(before + rows);
             let theta = &mut self.store;
             let codes = sampler.run(theta, seed, number as u64, temperature, &mut here)?;
-            pictures.extend(pictures_of(model, &decoder.run(store, &codes)?)?);
+            pictures.extend(pictures_of(
+                model,
+                &decoder.run(store, &[&codes], [0; 4], 1.0)?,
+            )?);
         }
         pictures.truncate(count);
         Ok(pictures)

@@ -5,9 +5,9 @@
 
 use super::{Model, one};
 use crate::config::{Estimator, Optimiser as Rule, TrainConfig};
+use crate::dataset::Batches;
 use crate::error::Result;
 use crate::model::{Elbo, Hierarchy};
-use crate::train::batches::Batches;
 use rrvq_tensor::device::{Frame, Timed, counter};
 use rrvq_tensor::optim::{Exceptions, Optimiser, Rule as UpdateRule};
 use rrvq_tensor::{Data, Device, Graph, Plan, Program, Store, Var};
@@ -26,18 +26,18 @@ pub struct StepOutcome {
 }
 
 impl StepOutcome {
-    /// Where the first number that is not finite stands, looking in the order the step computes.
-    pub fn trouble(&self) -> Option<String> {
+    /// What is not finite first, in the order the step computes: "KL in layer 3", "likelihood", "loss" or "gradient".
+    pub fn not_finite(&self) -> Option<String> {
         if let Some(layer) = self.kl.iter().rposition(|v| !v.is_finite()) {
-            return Some(format!("the KL of layer {}", layer + 1));
+            return Some(format!("KL in layer {}", layer + 1));
         }
         if !self.log_likelihood.is_finite() {
-            return Some("the likelihood".into());
+            return Some("likelihood".into());
         }
         if !self.loss.is_finite() {
-            return Some("the loss".into());
+            return Some("loss".into());
         }
-        (!self.grad_norm.is_finite()).then(|| "the gradient".into())
+        (!self.grad_norm.is_finite()).then(|| "gradient".into())
     }
 }
 

@@ -1,14 +1,14 @@
 //! Saving and loading: averaged weights for use, raw weights with everything needed to go on.
 
 use super::schedule::Plateau;
-use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use crate::latent::codebook::Memory;
 use crate::programs::Model;
 use crate::run::Run;
+use crate::weights::{named, number, read};
 use rrvq_tensor::optim::STATES;
-use rrvq_tensor::params::{Tensors, from_safetensors, to_safetensors};
+use rrvq_tensor::params::{Tensors, to_safetensors};
 use rrvq_tensor::{Layout, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -83,47 +83,6 @@ fn write(
     write_atomic(path, |file| file.write_all(&bytes))
 }
 
-fn read(path: &Path) -> Result<Tensors> {
-    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
-    from_safetensors(&bytes).map_err(|e| {
-        Error::new(format!(
-            "{} is damaged: {e}; restore it from a copy or train again",
-            path.display()
-        ))
-    })
-}
-
-fn named(path: &Path, error: rrvq_tensor::Error) -> Error {
-    Error::new(format!("{}: {error}", path.display()))
-}
-
-/// A trained model: the averaged weights of a run, as `theta`.
-pub fn load_model(run: &Run) -> Result<(Config, Model, Store, u64)> {
-    let config = Config::load(run.config())?;
-    config.validate()?;
-    let model = Model::new(&config.model);
-    let weights = load_weights(run, &model.layout)?;
-    Ok((config, model, weights.store, weights.step))
-}
-
-/// The averaged weights of a run, as `theta`, and what was noted beside them.
-pub struct Weights {
-    pub store: Store,
-    pub step: u64,
-    pub notes: BTreeMap<String, String>,
-}
-
-pub fn load_weights(run: &Run, layout: &Layout) -> Result<Weights> {
-    let path = run.model();
-    let tensors = read(&path)?;
-    let theta = layout.flatten(&tensors, "").map_err(|e| named(&path, e))?;
-    Ok(Weights {
-        store: Store::with("theta", theta),
-        step: number(&tensors, "step", &path)?,
-        notes: tensors.metadata,
-    })
-}
-
 /// Everything needed to go on training.
 pub fn load_state(run: &Run, kept: Kept<'_>) -> Result<(Store, Progress)> {
     let path = run.state();
@@ -173,14 +132,4 @@ fn remembered(tensors: &Tensors, memory: &Memory, path: &Path) -> Result<Vec<f32
             )))
         }
     }
-}
-
-fn number<T: std::str::FromStr>(tensors: &Tensors, key: &str, path: &Path) -> Result<T> {
-    let found = tensors.metadata.get(key).and_then(|text| text.parse().ok());
-    found.ok_or_else(|| {
-        Error::new(format!(
-            "{} has no readable {key}; it was not written by a run",
-            path.display()
-        ))
-    })
 }

@@ -4,8 +4,10 @@
 //! leave a torn last line and lines past its last save; resuming drops both, so that no step is logged twice.
 
 use crate::error::{Error, Result};
+use crate::evaluate::record::{number, numbers};
+use crate::evaluate::{EvalRecord, Usage};
 use crate::files::write_atomic;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -85,42 +87,6 @@ pub struct TrainRecord {
     pub seconds: f64,
 }
 
-/// What an evaluation found.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct EvalRecord {
-    /// Steps made.
-    pub step: usize,
-    /// "train", "validation" or "test".
-    pub split: String,
-    /// Images looked at.
-    pub images: usize,
-    /// Negative ELBO, in bits a dimension, with hard samples.
-    #[serde(deserialize_with = "number")]
-    pub bits_per_dim: f64,
-    /// The reconstruction's part of it, in bits a dimension.
-    #[serde(deserialize_with = "number")]
-    pub reconstruction: f64,
-    /// Each layer's KL, in bits a dimension, bottom first.
-    #[serde(deserialize_with = "numbers")]
-    pub kl: Vec<f64>,
-    /// The same in bits a position; older logs have none.
-    #[serde(default, deserialize_with = "numbers")]
-    pub position_bits: Vec<f64>,
-    /// How each layer's codes are used, bottom first.
-    pub usage: Vec<Usage>,
-    /// Seconds the evaluation took.
-    pub seconds: f64,
-}
-
-impl EvalRecord {
-    /// Codes that were drawn at least once, and codes in all, over all layers; none where latents are no codes.
-    pub fn codes_in_use(&self) -> Option<(usize, usize)> {
-        let used = self.usage.iter().map(|u| u.used).sum();
-        let all = self.usage.iter().map(|u| u.used + u.dead).sum();
-        (all > 0).then_some((used, all))
-    }
-}
-
 /// Codes that were hardly used, each now half of another.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SplitRecord {
@@ -144,49 +110,6 @@ pub struct DivergedRecord {
     pub place: String,
     /// The whole sentence, with what may be done.
     pub said: String,
-}
-
-/// How the codes of a layer are used.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Usage {
-    /// Codes that were drawn at least once.
-    pub used: usize,
-    /// Exponential of the entropy of how often each was drawn.
-    #[serde(deserialize_with = "number")]
-    pub perplexity: f64,
-    /// Codes that were never drawn.
-    pub dead: usize,
-}
-
-impl Usage {
-    /// The usage of a codebook whose codes were drawn `counts` times.
-    pub fn of(counts: &[u64]) -> Usage {
-        let total: u64 = counts.iter().sum();
-        let used = counts.iter().filter(|count| **count > 0).count();
-        let share = counts
-            .iter()
-            .filter(|count| **count > 0)
-            .map(|count| *count as f64 / total as f64);
-        let entropy: f64 = -share.map(|p| p * p.ln()).sum::<f64>();
-        Usage {
-            used,
-            perplexity: entropy.exp(),
-            dead: counts.len() - used,
-        }
-    }
-}
-
-/// JSON has no NaN and no infinity: they are written as null, and null is read as NaN.
-fn number<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
-    Option::deserialize(deserializer).map(|number| number.unwrap_or(f64::NAN))
-}
-
-fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<f64>, D::Error> {
-    let numbers = Vec::<Option<f64>>::deserialize(deserializer)?;
-    Ok(numbers
-        .into_iter()
-        .map(|number| number.unwrap_or(f64::NAN))
-        .collect())
 }
 
 /// Appends to a log.

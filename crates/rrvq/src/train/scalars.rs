@@ -1,6 +1,7 @@
 //! What records are in TensorBoard: a tag and a number each.
 
-use super::log::{EvalRecord, TrainRecord};
+use super::log::TrainRecord;
+use crate::evaluate::{EvalRecord, Usage};
 
 fn of_layers(name: &str, values: impl Iterator<Item = f64>) -> Vec<(String, f64)> {
     let tagged = values.enumerate();
@@ -43,13 +44,13 @@ pub(super) fn of_evaluation(name: &str, record: &EvalRecord) -> Vec<(String, f64
     scalars
 }
 
-fn usage(record: &EvalRecord, of: fn(&super::log::Usage) -> f64) -> Vec<f64> {
+fn usage(record: &EvalRecord, of: fn(&Usage) -> f64) -> Vec<f64> {
     record.usage.iter().map(of).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::Usage;
+    use super::Usage;
     use super::*;
 
     #[test]

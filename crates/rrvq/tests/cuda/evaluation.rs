@@ -2,10 +2,10 @@
 
 use crate::common::report::Report;
 use crate::common::{Slopes, gpu, named, small_models};
+use rrvq::dataset::Batches;
 use rrvq::dataset::{Split, bank};
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
 use rrvq::programs::{Inference, Model, Sampler, Scorer, Scores, Step, StepInput};
-use rrvq::train::batches::Batches;
 use rrvq_tensor::device::counter;
 use rrvq_tensor::{Device, Store};
 

@@ -6,8 +6,8 @@ use rrvq::dataset::{Split, Swatches};
 use rrvq::evaluate::{Evaluator, Extent};
 use rrvq::programs::StepOutcome;
 use rrvq::run::{Existing, Run};
-use rrvq::train::checkpoint::load_model;
-use rrvq::train::{Finished, Job, Started, Watch, train};
+use rrvq::train::{Finished, Started, TrainOptions, Trainer, Watch};
+use rrvq::trained::Trained;
 use rrvq_tensor::Device;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,20 +71,20 @@ fn config() -> Config {
 }
 
 fn go(device: &Device, out: &Path, existing: Existing, stop: usize) -> (Notes, Finished) {
-    let job = Job {
-        config: config(),
-        out: out.into(),
+    let options = TrainOptions {
+        out: Some(out.into()),
         existing,
-        tensorboard: false,
-        device: device.clone(),
-        seconds: None,
+        ..TrainOptions::default()
     };
     let mut notes = Notes {
         stop,
         from: 0,
         losses: Vec::new(),
     };
-    let finished = train(&job, &Swatches::for_config(&job.config), &mut notes).unwrap();
+    let (config, device) = (config(), device.clone());
+    let data = Swatches::for_config(&config);
+    let mut trainer = Trainer::with(&config, &data, device, options).unwrap();
+    let finished = trainer.run(&mut notes).unwrap();
     (notes, finished)
 }
 
@@ -120,7 +120,7 @@ fn check(device: &Device, loss_limit: f64, bits_limit: f64) {
     assert!(error <= loss_limit, "{what}: {have} where {want} was");
 
     let last = finished.last.expect("evaluated at the end");
-    let bits = evaluated_on_the_cpu(&finished.run);
+    let bits = evaluated_on_the_cpu(finished.run.unwrap());
     let error = (bits - last.bits_per_dim).abs();
     println!(
         "{what}: {} bits per dim, {bits} on the CPU",
@@ -129,17 +129,19 @@ fn check(device: &Device, loss_limit: f64, bits_limit: f64) {
     assert!(error <= bits_limit, "{what}: {error:.1e} bits apart");
 }
 
-fn evaluated_on_the_cpu(run: &Run) -> f64 {
-    let (config, model, mut store, step) = load_model(run).unwrap();
-    assert_eq!(step, STEPS as u64);
-    let data = Swatches::for_config(&config);
-    let batch = config.train.batch;
-    let mut evaluator = Evaluator::new(&Device::Cpu, &model, &data, batch).unwrap();
+fn evaluated_on_the_cpu(run: Run) -> f64 {
+    let trained = Trained::of_run(run).unwrap();
+    assert_eq!(trained.step(), STEPS as u64);
+    let config = trained.config();
+    let data = Swatches::for_config(config);
+    let (cpu, batch) = (Device::Cpu, config.train.batch);
+    let mut evaluator = Evaluator::new(&cpu, trained.model(), &data, batch).unwrap();
     let extent = Extent {
         split: Split::Test,
         images: config.train.eval_images,
     };
-    evaluator.evaluate(&mut store, extent).unwrap().bits_per_dim
+    let record = evaluator.evaluate(&mut trained.store(), extent);
+    record.unwrap().bits_per_dim
 }
 
 /// The files of a run, without its pictures.

@@ -2,9 +2,9 @@
 
 use crate::common::{Slopes, gpu, named, small_models};
 use rrvq::config::Config;
+use rrvq::dataset::Batches;
 use rrvq::dataset::Dataset;
 use rrvq::programs::{Model, Step, StepInput, StepOutcome};
-use rrvq::train::batches::Batches;
 use rrvq_tensor::device::MIRRORED;
 use rrvq_tensor::optim::STATES;
 use rrvq_tensor::{Device, Store};

@@ -2,8 +2,8 @@
 
 use crate::report::{Cell, HeatMap, Report};
 use rrvq::config::Config;
+use rrvq::evaluate::EvalRecord;
 use rrvq::model::hierarchy::dims;
-use rrvq::train::log::EvalRecord;
 
 /// What [`layer_rows`] tells; the last two of codes alone.
 pub(crate) const LAYER_HEADERS: [&str; 6] = [
@@ -132,7 +132,7 @@ fn thinned<'a>(records: &[&'a EvalRecord]) -> Vec<&'a EvalRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rrvq::train::log::Usage;
+    use rrvq::evaluate::Usage;
 
     fn record(step: usize, codes: usize) -> EvalRecord {
         EvalRecord {

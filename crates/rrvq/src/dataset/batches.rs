@@ -3,7 +3,7 @@
 //! Epochs are permutations of the training images, one after another; a step takes the next `batch` places of
 //! that endless row.
 
-use crate::dataset::{Dataset, Split, bank};
+use super::{Dataset, Split, bank};
 use crate::error::Result;
 use crate::streams::{MIRROR, SHUFFLE};
 use rrvq_tensor::Device;

@@ -3,12 +3,15 @@
 //! On a GPU the images are put on the device once, and the batches of an evaluation follow each other there; what
 //! comes back is a number for each image and layer and a count for each code.
 
+pub(crate) mod record;
+
+pub use record::{EvalRecord, Usage};
+
 use crate::dataset::{Dataset, Split, bank};
 use crate::error::{Error, Result};
 use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Inference, Model, Scorer, Scores};
-use crate::train::log::{EvalRecord, Usage};
 use rrvq_tensor::device::{Bank, counter};
 use rrvq_tensor::{Device, Store};
 use std::time::Instant;

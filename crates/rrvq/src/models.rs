@@ -1,0 +1,44 @@
+//! Models that are built in.
+//!
+//! Files of the codec name the model they were written with, so a model that is here stays here: a better one gets a
+//! name of its own. `models/*.md` say what they are and how they were made.
+
+/// A trained model inside the program.
+pub struct BuiltIn {
+    /// What it is called where a run or a file could be named.
+    pub name: &'static str,
+    /// One line on what it is.
+    pub about: &'static str,
+    /// The packed file.
+    pub bytes: &'static [u8],
+    /// Its model card, in Markdown.
+    pub card: &'static str,
+}
+
+/// The model that files are written with by default.
+pub const DEFAULT: &str = "tiles-2";
+
+/// Another name of [`DEFAULT`].
+const ALIAS: &str = "built-in";
+
+/// Every built-in model.
+pub static BUILT_IN: [BuiltIn; 2] = [
+    BuiltIn {
+        name: "tiles-2",
+        about: "32×32 tiles of natural images, nine layers of 48 channels: the codec's own",
+        bytes: include_bytes!("../models/tiles-2.safetensors"),
+        card: include_str!("../models/tiles.md"),
+    },
+    BuiltIn {
+        name: "tiles",
+        about: "32×32 tiles of natural images, six layers of 32 channels: what the first files were written with",
+        bytes: include_bytes!("../models/tiles.safetensors"),
+        card: include_str!("../models/tiles.md"),
+    },
+];
+
+/// The built-in model called `name`.
+pub fn find(name: &str) -> Option<&'static BuiltIn> {
+    let name = if name == ALIAS { DEFAULT } else { name };
+    BUILT_IN.iter().find(|model| model.name == name)
+}

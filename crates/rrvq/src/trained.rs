@@ -1,0 +1,358 @@
+//! A trained model, wherever it comes from: images to codes, codes to images, samples, bits per dim.
+
+use crate::codes::{CodeMap, Codes};
+use crate::config::Config;
+use crate::dataset::Dataset;
+use crate::error::{Error, Result};
+use crate::evaluate::{EvalRecord, Evaluator, Extent};
+use crate::files::write_atomic;
+use crate::latent;
+use crate::models;
+use crate::picture::Picture;
+use crate::prior::{self, Prior};
+use crate::programs::{Decoder, Encoder, Model};
+use crate::run::Run;
+use crate::sample::{pictures_of, reconstructions, samples};
+use crate::weights::load_weights;
+use rrvq_tensor::device::counter;
+use rrvq_tensor::params::{from_safetensors, to_safetensors_bf16};
+use rrvq_tensor::{Device, Store};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Images a program works on at once.
+const BATCH: usize = 64;
+
+/// A tensor by its name, with its shape.
+pub type NamedTensor = (String, Vec<usize>, Vec<f32>);
+
+/// A model with its weights.
+///
+/// ```
+/// use rrvq::{SampleOptions, Trained};
+///
+/// let model = Trained::open("tiles-2")?;
+/// let pictures = model.sample(2, SampleOptions::default())?;
+/// let codes = model.encode(&pictures)?;
+/// assert_eq!(codes.layers.len(), 9);
+/// let back = model.decode(&codes)?;
+/// assert_eq!(back.len(), 2);
+/// # Ok::<(), rrvq::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Trained {
+    config: Config,
+    model: Model,
+    theta: Vec<f32>,
+    step: u64,
+    run: Option<Run>,
+    /// What a packed file holds besides the model's parameters.
+    extras: Vec<NamedTensor>,
+    device: Device,
+}
+
+/// How to sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleOptions {
+    /// The same seed gives the same samples.
+    pub seed: u64,
+    /// 1 samples the prior as it is, 0 takes its most likely codes.
+    pub temperature: f32,
+}
+
+impl Default for SampleOptions {
+    fn default() -> Self {
+        SampleOptions {
+            seed: 0,
+            temperature: 1.0,
+        }
+    }
+}
+
+impl Trained {
+    /// A model of these parameters, in the order of its layout.
+    pub fn new(config: Config, theta: Vec<f32>, step: u64, run: Option<Run>) -> Result<Trained> {
+        config.validate()?;
+        Ok(Trained {
+            model: Model::new(&config.model),
+            config,
+            theta,
+            step,
+            run,
+            extras: Vec::new(),
+            device: Device::Cpu,
+        })
+    }
+
+    /// The model of this name: a built-in one ([`models::BUILT_IN`]), a run folder, or a packed file.
+    pub fn open(name: impl AsRef<Path>) -> Result<Trained> {
+        let path = name.as_ref();
+        if let Some(model) = path.to_str().and_then(models::find) {
+            return Trained::read(model.bytes, model.name);
+        }
+        if path.is_file() {
+            let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+            return Trained::read(&bytes, &path.display().to_string());
+        }
+        Trained::of_run(Run::open(path).map_err(|error| {
+            let names: Vec<&str> = models::BUILT_IN.iter().map(|m| m.name).collect();
+            let names = names.join(", ");
+            Error::new(format!(
+                "{error}, a packed model, or a built-in one ({names})"
+            ))
+        })?)
+    }
+
+    /// The model of a run.
+    pub fn of_run(run: Run) -> Result<Trained> {
+        let config = Config::load(run.config())?;
+        config.validate()?;
+        let weights = load_weights(&run, &Model::new(&config.model).layout)?;
+        let theta = weights.store.get("theta").to_vec();
+        Trained::new(config, theta, weights.step, Some(run))
+    }
+
+    /// The model in the bytes of a packed file; `name` is what to call it in messages.
+    pub fn read(bytes: &[u8], name: &str) -> Result<Trained> {
+        let wrong = |said: String| {
+            Error::new(format!(
+                "{name} is not a packed model: {said}; expected a file written by `rrvq pack`, or a run folder"
+            ))
+        };
+        let tensors = from_safetensors(bytes).map_err(|e| wrong(e.to_string()))?;
+        let Some(text) = tensors.metadata.get("config") else {
+            return Err(wrong("it holds no settings".into()));
+        };
+        let config = Config::read(text, name)?;
+        config.validate()?;
+        let layout = Model::new(&config.model).layout;
+        let theta = layout.flatten(&tensors, "");
+        let theta = theta.map_err(|e| wrong(e.to_string()))?;
+        let step = tensors.metadata.get("step").and_then(|s| s.parse().ok());
+        let mut trained = Trained::new(config, theta, step.unwrap_or(0), None)?;
+        let extras = tensors.map.into_iter();
+        trained.extras = extras
+            .filter(|(name, _)| layout.get(name).is_none())
+            .map(|(name, (shape, values))| (name, shape, values))
+            .collect();
+        Ok(trained)
+    }
+
+    /// The file of the model: averaged weights, kernels rounded to bf16, its settings, and what was added to it.
+    ///
+    /// Kernels are nearly the whole of a model, and each of their values is one of hundreds in a sum: they are rounded.
+    /// Biases, gains and codes stay as they are: rounded, they cost 0.3 % in bits and saved 2 % in size.
+    pub fn pack(&self) -> Result<Vec<u8>> {
+        if let Some(strange) = self.theta.iter().find(|v| !v.is_finite()) {
+            return Err(Error::new(format!(
+                "the model has a weight of {strange}; train it again"
+            )));
+        }
+        let mut config = self.config.clone();
+        // Where the images lay is nobody's business.
+        config.data.dir = None;
+        let metadata = BTreeMap::from([("config".to_string(), config.to_toml()?)]);
+        let mut tensors = self.model.layout.tensors(&self.theta, "");
+        let extras = self.extras.iter();
+        tensors.extend(extras.map(|(name, shape, v)| (name.clone(), shape.clone(), &v[..])));
+        let is_kernel = |name: &str| name.ends_with(".v");
+        Ok(to_safetensors_bf16(&tensors, &metadata, is_kernel)?)
+    }
+
+    /// Writes [`Trained::pack`] to a file.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let bytes = self.pack()?;
+        write_atomic(path, |file| file.write_all(&bytes))
+    }
+
+    /// The same model, computing on another device.
+    pub fn on(mut self, device: Device) -> Trained {
+        self.device = device;
+        self
+    }
+
+    /// The same model with other tensors beside its parameters.
+    pub fn with_extras(mut self, extras: Vec<NamedTensor>) -> Trained {
+        self.extras = extras;
+        self
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The same, to say where its data set lies now.
+    pub fn config_mut(&mut self) -> &mut Config {
+        &mut self.config
+    }
+
+    /// The places of its parameters.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Its parameters, in the order of the layout.
+    pub fn theta(&self) -> &[f32] {
+        &self.theta
+    }
+
+    /// Its weights, as programs take them.
+    pub fn store(&self) -> Store {
+        Store::with("theta", self.theta.clone())
+    }
+
+    /// Steps it was trained; 0 where a packed file does not say.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The run it is of.
+    pub fn run(&self) -> Option<&Run> {
+        self.run.as_ref()
+    }
+
+    /// What computes.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What a packed file held besides its parameters.
+    pub fn extras(&self) -> &[NamedTensor] {
+        &self.extras
+    }
+
+    /// The prior that was trained over its codes, if its run has one.
+    pub fn prior(&self) -> Result<Option<Prior>> {
+        self.run.as_ref().map_or(Ok(None), prior::load)
+    }
+
+    /// The most likely codes of images, layer by layer from the top down.
+    pub fn encode(&self, images: &[Picture]) -> Result<Codes> {
+        self.check_pictures(images)?;
+        let bytes: Vec<u8> = images
+            .iter()
+            .flat_map(|p| p.pixels().iter().copied())
+            .collect();
+        self.encode_bytes(&bytes)
+    }
+
+    /// The same of images one after another, rows first, channels last.
+    pub fn encode_bytes(&self, images: &[u8]) -> Result<Codes> {
+        let each = self.model.image_len();
+        let count = images.len() / each;
+        let mut encoder = Encoder::new(&self.device, &self.model, count.clamp(1, BATCH))?;
+        let mut store = self.store();
+        let mut codes = self.no_codes();
+        for some in images.chunks(encoder.batch * each) {
+            let found = encoder.run(&mut store, some, counter(0, 0), 0.0)?;
+            codes.append(some.len() / each, found);
+        }
+        Ok(codes)
+    }
+
+    /// No image's codes: the shape of this model's.
+    fn no_codes(&self) -> Codes {
+        let config = &self.config.model;
+        let sides = config.sides().into_iter().enumerate();
+        let map = |(layer, side)| {
+            Some(CodeMap {
+                layer,
+                side,
+                codes: latent::codes(config, layer)?,
+                values: Vec::new(),
+            })
+        };
+        Codes {
+            images: 0,
+            layers: sides.filter_map(map).collect(),
+            labels: None,
+        }
+    }
+
+    /// The pictures of codes. Where the lowest layers are missing, the most likely codes of the prior take their place.
+    pub fn decode(&self, codes: &Codes) -> Result<Vec<Picture>> {
+        let options = SampleOptions {
+            temperature: 0.0,
+            ..SampleOptions::default()
+        };
+        Ok(self.fill(codes, options)?.1)
+    }
+
+    /// The codes of all layers, where those of the top layers are given ([`Codes::top`]) and the prior draws the rest.
+    pub fn complete(&self, codes: &Codes, options: SampleOptions) -> Result<Codes> {
+        Ok(self.fill(codes, options)?.0)
+    }
+
+    fn fill(&self, codes: &Codes, options: SampleOptions) -> Result<(Codes, Vec<Picture>)> {
+        codes.check_fits(&self.no_codes())?;
+        let given = codes.layers.len();
+        let batch = codes.images.clamp(1, BATCH);
+        let mut decoder = Decoder::new(&self.device, &self.model, batch, given)?;
+        let mut store = self.store();
+        let (mut all, mut pictures) = (self.no_codes(), Vec::new());
+        for (number, first) in (0..codes.images).step_by(batch).enumerate() {
+            let here = batch.min(codes.images - first);
+            // A last batch that is not full is filled up with code 0.
+            let some: Vec<Vec<u32>> = codes
+                .layers
+                .iter()
+                .map(|map| {
+                    let mut values = map.of_images(first, here).to_vec();
+                    values.resize(batch * map.positions(), 0);
+                    values
+                })
+                .collect();
+            let slices: Vec<&[u32]> = some.iter().map(Vec::as_slice).collect();
+            let noise = counter(options.seed, number as u64);
+            let means = decoder.run(&mut store, &slices, noise, options.temperature)?;
+            let mut found = decoder.drawn()?;
+            found.extend(some);
+            all.append(here, found);
+            let drawn = pictures_of(&self.model, &means)?;
+            pictures.extend(drawn.into_iter().take(here));
+        }
+        all.labels.clone_from(&codes.labels);
+        Ok((all, pictures))
+    }
+
+    /// `count` samples of the model's own prior; [`Trained::prior`] has those of a PixelCNN.
+    pub fn sample(&self, count: usize, options: SampleOptions) -> Result<Vec<Picture>> {
+        let SampleOptions { seed, temperature } = options;
+        let mut store = self.store();
+        samples(
+            &self.device,
+            &self.model,
+            &mut store,
+            count,
+            seed,
+            temperature,
+        )
+    }
+
+    /// What is left of images after the most likely codes.
+    pub fn reconstruct(&self, images: &[Picture]) -> Result<Vec<Picture>> {
+        self.check_pictures(images)?;
+        reconstructions(&self.device, &self.model, &mut self.store(), images)
+    }
+
+    /// Bits per dim and use of the codes over images of a data set, with hard samples.
+    pub fn evaluate(&self, data: &dyn Dataset, extent: Extent) -> Result<EvalRecord> {
+        let mut evaluator = Evaluator::new(&self.device, &self.model, data, BATCH)?;
+        let mut record = evaluator.evaluate(&mut self.store(), extent)?;
+        record.step = self.step as usize;
+        Ok(record)
+    }
+
+    fn check_pictures(&self, images: &[Picture]) -> Result<()> {
+        let config = &self.config.model;
+        let want = [config.size, config.size, config.image_channels];
+        match images.iter().map(Picture::shape).find(|s| *s != want) {
+            None => Ok(()),
+            Some([h, w, c]) => Err(Error::new(format!(
+                "an image is {h}×{w}×{c}, but the model is made for {0}×{0}×{1}; resize it first",
+                config.size, config.image_channels
+            ))),
+        }
+    }
+}
