@@ -31,6 +31,8 @@ impl Config {
         check_estimator(model, train)?;
         check_split(model, train)?;
         above_zero("train.lr", train.lr)?;
+        at_least_zero("train.code_lr", train.code_lr)?;
+        at_least_zero("train.logvar_lr", train.logvar_lr)?;
         above_zero("train.epsilon", train.epsilon)?;
         at_least_zero("train.clip", train.clip)?;
         at_least_zero("train.skip_norm", train.skip_norm)?;
@@ -378,6 +380,8 @@ mod tests {
             ("train.lr=nan", "train.lr"),
             ("train.lr=-1", "train.lr"),
             ("train.skip_norm=-1", "train.skip_norm"),
+            ("train.code_lr=-1", "train.code_lr"),
+            ("train.logvar_lr=nan", "train.logvar_lr"),
             ("train.ema=1", "train.ema"),
             ("train.plateau_factor=1.5", "train.plateau_factor"),
             ("model.temperature.end=0", "model.temperature.end"),

@@ -13,7 +13,7 @@ use rrvq::programs::{Model, objective};
 use rrvq_tensor::compile::{Plan, Target, compile_for};
 use rrvq_tensor::device::cuda::launch::Function;
 use rrvq_tensor::device::cuda::{codegen, library, lower, nvrtc};
-use rrvq_tensor::optim::{Optimiser, Rule};
+use rrvq_tensor::optim::{Exceptions, Optimiser, Rule};
 use rrvq_tensor::{DType, Graph, Var};
 use std::collections::{BTreeMap, HashSet};
 
@@ -35,7 +35,12 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
         clip: 200.0,
         ema: 0.999,
     };
-    let norm = elbo.descend(&optimiser, loss);
+    let except = Exceptions {
+        skip_norm: config.train.skip_norm as f32,
+        rates: config.train.code_lr != 1.0,
+        ..Exceptions::default()
+    };
+    let norm = elbo.descend_with(&optimiser, loss, except);
     let evaluation = Graph::new();
     let scored = Hierarchy::new(&evaluation, &model.config, bench.batch).weighed_elbo();
     let mut judged = vec![("weight", scored.log_weight.expect("asked for"))];
@@ -202,6 +207,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         |config| {
             config.model.latent = "nearest".into();
             config.model.codebook = CodebookRule::Ema;
+            (config.train.skip_norm, config.train.code_lr) = (300.0, 0.5);
         },
         |config| config.model.latent = "bernoulli".into(),
         |config| config.model.prior = PriorKind::Direct,

@@ -131,3 +131,58 @@ fn the_scale_of_blocks_is_what_it_says() {
     assert!(after("depth") == after("0.5"));
     assert!(after("depth") != after("0.1"));
 }
+
+/// How far each parameter whose name ends in `end` moved in the first step, and how far all others did.
+fn moved(changes: &[&str], end: &str) -> [Vec<f32>; 2] {
+    let config = config(changes);
+    let data = Swatches::for_config(&config);
+    let model = Model::new(&config.model);
+    let mut batches = Batches::new(&data, 3, config.train.batch, true);
+    let mut store = model.initial(&Device::Cpu, 3, batches.at(0)).unwrap();
+    let before = store.get("theta").to_vec();
+    let mut step = Step::new(&Device::Cpu, &model, &config.train).unwrap();
+    step.run(&mut store, batches.at(0), &input(0)).unwrap();
+    let mut found = [Vec::new(), Vec::new()];
+    for entry in model.layout.entries() {
+        let place = entry.offset..entry.offset + entry.len();
+        let pairs = store.get("theta")[place.clone()].iter().zip(&before[place]);
+        let mine = usize::from(!entry.name.ends_with(end));
+        found[mine].extend(pairs.map(|(after, before)| after - before));
+    }
+    found
+}
+
+#[test]
+fn codes_and_their_variances_have_learning_rates_of_their_own() {
+    for (key, end) in [("code_lr", ".codes.mean"), ("logvar_lr", ".codes.logvar")] {
+        let [plain, others] = moved(&[], end);
+        assert!(plain.iter().any(|v| v.abs() > 1e-4), "{key}");
+        for factor in [0.0, 0.25] {
+            let [scaled, unchanged] = moved(&[&format!("train.{key}={factor}")], end);
+            assert!(unchanged == others, "{key}: only these move differently");
+            for (scaled, plain) in scaled.iter().zip(&plain) {
+                assert!((scaled - plain * factor).abs() < 1e-6, "{scaled} {plain}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_resumed_run_keeps_its_rates() {
+    // What a checkpoint has is the four states: the factors are found again.
+    let config = config(&["train.code_lr=0.5"]);
+    let (model, store, _) = stepped(&config, 2, |_, _| {});
+    let data = Swatches::for_config(&config);
+    let mut batches = Batches::new(&data, 3, config.train.batch, true);
+    let mut run_on = |store: &mut Store| {
+        let mut step = Step::new(&Device::Cpu, &model, &config.train).unwrap();
+        step.run(store, batches.at(2), &input(2)).unwrap();
+        states(store, &model)
+    };
+    let mut loaded = Store::default();
+    for name in ["theta", "m", "v", "ema"] {
+        loaded.insert(name, store.get(name).to_vec());
+    }
+    let mut store = store;
+    assert!(run_on(&mut loaded) == run_on(&mut store));
+}

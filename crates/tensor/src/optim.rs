@@ -37,7 +37,13 @@ pub struct Exceptions<'a, 'g> {
     pub set: &'a [(String, Var<'g>)],
     /// A step whose gradient's global norm is not below this changes nothing; 0 skips none.
     pub skip_norm: f32,
+    /// Whether the vector [`RATES`] multiplies the learning rate, value by value.
+    pub rates: bool,
 }
+
+/// Name of the vector of factors that learning rates of parameters are multiplied by. It is read and never written: a
+/// vector beside the others costs one more read of the same pass, where drawing it anew would cost kernels.
+pub const RATES: &str = "rates";
 
 /// What [`Optimiser::draw_with`] has drawn.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +104,10 @@ impl Optimiser {
                 let denominator = (v2 / correction(self.beta2)).sqrt() + self.epsilon;
                 (v2, m2 / denominator * (lr / correction(self.beta1)))
             }
+        };
+        let step = match except.rates {
+            true => step * g.state(RATES, n),
+            false => step,
         };
         let theta2 = match set {
             [] => theta - step,

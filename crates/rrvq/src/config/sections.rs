@@ -164,6 +164,10 @@ section! {
         optimiser: Optimiser = Optimiser::AdaMax,
         /// Learning rate, after the warm-up and before the schedule lowers it.
         lr: f64 = 2e-3,
+        /// Learning rate of the codes' means, as a multiple of `lr`.
+        code_lr: f64 = 1.0,
+        /// Learning rate of the codes' log-variances, as a multiple of `lr`.
+        logvar_lr: f64 = 1.0,
         /// Decay of the running mean of the gradient.
         beta1: f64 = 0.9,
         /// Decay of the running size of the gradient.

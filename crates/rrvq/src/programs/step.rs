@@ -9,8 +9,8 @@ use crate::dataset::Batches;
 use crate::error::Result;
 use crate::model::{Elbo, Hierarchy};
 use rrvq_tensor::device::{Frame, Timed, counter};
-use rrvq_tensor::optim::{Exceptions, Optimiser, Rule as UpdateRule};
-use rrvq_tensor::{Data, Device, Graph, Plan, Program, Store, Var};
+use rrvq_tensor::optim::{Exceptions, Optimiser, RATES, Rule as UpdateRule};
+use rrvq_tensor::{Data, Device, Graph, Layout, Plan, Program, Store, Var};
 
 /// What one training step tells, in nats averaged over the batch where it is not a norm.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +46,8 @@ pub struct Step {
     program: Program,
     batch: usize,
     skip_norm: f32,
+    /// Factors of the learning rate for each value, where some are not 1.
+    rates: Option<Vec<f32>>,
 }
 
 /// What changes from step to step, besides the images.
@@ -129,8 +131,10 @@ impl Step {
             ema: train.ema as f32,
         };
         let skip_norm = train.skip_norm as f32;
+        let rates = rates(&model.layout, train);
         let except = Exceptions {
             skip_norm,
+            rates: rates.is_some(),
             ..Exceptions::default()
         };
         let norm = elbo.descend_with(&optimiser, loss, except);
@@ -144,6 +148,7 @@ impl Step {
             program: Program::new(device, &graph, &model.layout, &outputs)?,
             batch: train.batch,
             skip_norm,
+            rates,
         })
     }
 
@@ -156,6 +161,15 @@ impl Step {
         self.program.bytes()
     }
 
+    /// Gives `store` what the step reads besides the states that a run keeps.
+    fn prepare(&self, store: &mut Store) {
+        if let Some(rates) = &self.rates
+            && store.get(RATES).is_empty()
+        {
+            store.insert(RATES, rates.clone());
+        }
+    }
+
     /// Makes one step on the vectors of `store`.
     pub fn run(
         &mut self,
@@ -163,6 +177,7 @@ impl Step {
         images: &[u8],
         input: &StepInput,
     ) -> Result<StepOutcome> {
+        self.prepare(store);
         let words = Words::new(input);
         let mut inputs = words.named();
         inputs.push(("images", Data::U8(images)));
@@ -187,6 +202,7 @@ impl Step {
                 .map(|input| self.run(store, batches.at(input.step), input))
                 .collect();
         }
+        self.prepare(store);
         let rows: Vec<Vec<u32>> = inputs.iter().map(|i| batches.rows(i.step)).collect();
         let words: Vec<Words> = inputs.iter().map(Words::new).collect();
         let named: Vec<_> = words.iter().map(Words::named).collect();
@@ -212,6 +228,7 @@ impl Step {
         input: &StepInput,
         repeats: usize,
     ) -> Result<Vec<Timed>> {
+        self.prepare(store);
         let words = Words::new(input);
         let mut inputs = words.named();
         inputs.push(("images", Data::U8(images)));
@@ -232,6 +249,25 @@ impl Step {
             skipped: limit > 0.0 && (norm.is_nan() || norm >= limit),
         }
     }
+}
+
+/// Factors of the learning rate for each value of the flat vector; none where all are 1.
+fn rates(layout: &Layout, train: &TrainConfig) -> Option<Vec<f32>> {
+    let of_codes = [
+        (".codes.mean", train.code_lr),
+        (".codes.logvar", train.logvar_lr),
+    ];
+    if of_codes.iter().all(|(_, factor)| *factor == 1.0) {
+        return None;
+    }
+    let mut rates = vec![1.0; layout.len()];
+    for entry in layout.entries() {
+        let of_entry = of_codes.iter().find(|(end, _)| entry.name.ends_with(end));
+        if let Some((_, factor)) = of_entry {
+            rates[entry.offset..entry.offset + entry.len()].fill(*factor as f32);
+        }
+    }
+    Some(rates)
 }
 
 #[cfg(test)]
