@@ -426,24 +426,3 @@ fn a_reader_that_goes_away_is_no_mistake() {
     let said = scratch.shell("($rrvq presets --keys; echo ended with $? >&2) | true");
     assert_eq!(said.err, "ended with 0\n");
 }
-
-#[test]
-fn reinmax_trains_a_preset() {
-    let scratch = Scratch::new();
-    let setting = ["--set", "model.sample=reinmax", "--out", "run"];
-    scratch
-        .run(&[&["train", "--preset", "tiny-swatches"], &setting[..]].concat())
-        .done();
-    let records = scratch.records("run");
-    let bits: Vec<f64> = records
-        .iter()
-        .filter(|record| record["kind"] == "eval")
-        .map(|record| number(record, "bits_per_dim"))
-        .collect();
-    let losses: Vec<f64> = records
-        .iter()
-        .filter(|record| record["kind"] == "train")
-        .map(|record| number(record, "bits_per_dim"))
-        .collect();
-    println!("{losses:?} {bits:?}");
-}

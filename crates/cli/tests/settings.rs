@@ -142,3 +142,26 @@ fn skipped_steps_are_counted_and_too_many_end_the_run() {
         .run(&stuck)
         .refused(&["100 steps in a row", "train.skip_norm = 0.000001"]);
 }
+
+/// The preset's own 200 steps, on the same bits everywhere.
+#[test]
+fn reinmax_trains_a_preset() {
+    let scratch = Scratch::new();
+    let settings = [
+        "train.steps=200",
+        "model.sample=reinmax",
+        "model.temperature={start=1.5, end=1.5}",
+    ];
+    train(&scratch, "run", &settings);
+    let bits = |kind: &str| -> Vec<f64> {
+        let records = scratch.records("run").into_iter();
+        let of_kind = records.filter(|record| record["kind"] == kind);
+        of_kind
+            .map(|r| r["bits_per_dim"].as_f64().unwrap())
+            .collect()
+    };
+    let (seen, evaluated) = (bits("train"), bits("eval"));
+    let fell = |all: &[f64]| all[0] - all[all.len() - 1];
+    assert!(fell(&seen) > 1.0, "{seen:?}");
+    assert!(fell(&evaluated) > 0.3, "{evaluated:?}");
+}
