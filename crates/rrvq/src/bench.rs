@@ -1,4 +1,4 @@
-//! Measurements of speed that the README quotes: training steps, evaluation, and where a step's time goes.
+//! Measurements of speed that RESULTS.md quotes: training steps, evaluation, and where a step's time goes.
 //!
 //! Images lie on the device and steps follow each other as in training, so that what is measured is what a run gets.
 

@@ -17,7 +17,7 @@
 //!   a product x_i x_j looks smaller than it is, and the decoder learns from bits it will not meet later. `bit_noise` is how
 //!   much of the way noise may go; with 0, the default, the points are the samples themselves, products are exact, and
 //!   k = 3 counts threefold (`crates/rrvq/tests/bits.rs` holds all of this to enumeration). Deep networks are mostly
-//!   products: in short runs the price outweighed the gain (README, "The numbers").
+//!   products: in short runs the price outweighed the gain (docs/experiments/foust-noise.md).
 //! - **Scale.** A third remedy of the paper shrinks the input, so that c_k falls as γ^k. Here the first layer below a bit
 //!   is weight-normalised on the first batch and would undo any γ, so there is none.
 //!
