@@ -3,6 +3,7 @@
 mod common;
 use common::{Said, Scratch, wait_for};
 use safetensors::SafeTensors;
+#[cfg(unix)]
 use std::process::Command;
 
 /// Steps slow enough to be hit by a signal: some milliseconds each.
