@@ -32,6 +32,10 @@ pub enum Command {
     Sample(Sample),
     /// Show images beside what a trained model keeps of them
     Reconstruct(Reconstruct),
+    /// The codes of images: integer maps of every layer, as safetensors or .npy, for another model to work on
+    Codes(Codes),
+    /// The pictures of codes that `rrvq codes` wrote
+    Decode(Decode),
     /// Compress images into one file, without loss or in a few hundred bytes each
     Compress(Compress),
     /// Get the images of a compressed file back, as PNG files
@@ -49,6 +53,8 @@ pub enum Command {
     Report(Report),
     /// The configurations built into the program
     Presets(Presets),
+    /// The trained models built into the program
+    Models(Models),
     /// Fetch data sets and look at them
     Data {
         #[command(subcommand)]
@@ -90,7 +96,7 @@ pub struct Train {
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub compute: Compute,
-    /// Change a setting, e.g. train.lr=1e-3; may be given again and again
+    /// Change a setting, e.g. train.lr=1e-3; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Steps in all
@@ -126,7 +132,7 @@ pub struct Prior {
     pub data: Option<PathBuf>,
     #[command(flatten)]
     pub compute: Compute,
-    /// Change a setting of the prior, e.g. prior.lr=1e-3; may be given again and again
+    /// Change a setting of the prior, e.g. prior.lr=1e-3; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Steps in all
@@ -151,7 +157,7 @@ pub struct Prior {
 
 #[derive(Arguments)]
 pub struct Eval {
-    /// Run folder, packed file of a model, or built-in
+    /// Run folder, packed file, or name of a built-in model (`rrvq models`)
     pub run: PathBuf,
     /// Which images: test, train, or validation (those that data.holdout kept out of training)
     #[arg(long, default_value = "test")]
@@ -178,7 +184,7 @@ pub struct Eval {
 
 #[derive(Arguments)]
 pub struct Sample {
-    /// Run folder
+    /// Run folder, packed file, or name of a built-in model (`rrvq models`)
     pub run: PathBuf,
     /// Where the picture goes (PNG)
     #[arg(long, value_name = "FILE")]
@@ -200,8 +206,59 @@ pub struct Sample {
 }
 
 #[derive(Arguments)]
+#[command(group = ArgGroup::new("from").args(["images", "data"]).required(true))]
+pub struct Codes {
+    /// Run folder, packed file, or name of a built-in model (`rrvq models`)
+    pub run: PathBuf,
+    /// Images (PNG, JPEG, WebP), cropped to a square and resized to the model's size
+    pub images: Vec<PathBuf>,
+    /// Folder of a data set; labels are written where it has some
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Which images of the data set: train, validation or test
+    #[arg(long, default_value = "test", requires = "data")]
+    pub split: String,
+    /// At most this many images of the data set; 0 takes all
+    #[arg(long, default_value_t = 0, value_name = "N", requires = "data")]
+    pub count: usize,
+    /// Where the codes go: FILE.safetensors holds all layers; FILE.npy becomes one array a layer, FILE.layer-01.npy and so on
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+#[derive(Arguments)]
+pub struct Decode {
+    /// Run folder, packed file, or name of a built-in model (`rrvq models`): the one the codes are of
+    pub run: PathBuf,
+    /// What `rrvq codes` wrote, a .safetensors file
+    pub codes: PathBuf,
+    /// Where the pictures go: a PNG file for one sheet, or a folder for one file each
+    #[arg(long, value_name = "FILE|DIR")]
+    pub out: PathBuf,
+    /// Keep the codes of the topmost N layers only; the prior draws the others
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// How the prior draws them: 0 takes the most likely codes, 1 samples
+    #[arg(long, default_value_t = 0.0, value_name = "T")]
+    pub temperature: f32,
+    /// The same seed draws the same codes
+    #[arg(long, default_value_t = 0, value_name = "S")]
+    pub seed: u64,
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+#[derive(Arguments)]
+pub struct Models {
+    /// Print the model card of one
+    pub name: Option<String>,
+}
+
+#[derive(Arguments)]
 pub struct Reconstruct {
-    /// Run folder
+    /// Run folder, packed file, or name of a built-in model (`rrvq models`)
     pub run: PathBuf,
     /// Images (PNG, JPEG, WebP), cropped to a square and resized to the model's size; without any, test images
     pub images: Vec<PathBuf>,
@@ -378,7 +435,7 @@ pub struct DataInfo {
     /// Side to which images in files of their own are resized
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=4096))]
     pub size: u32,
-    /// Change a setting, e.g. data.crop=random; may be given again and again
+    /// Change a setting, e.g. data.crop=random; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Print one JSON object

@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod codec;
+mod codes;
 mod commands;
 mod compare;
 mod data;
@@ -26,6 +27,9 @@ fn main() {
         Command::Eval(eval) => commands::eval(eval),
         Command::Sample(sample) => commands::sample(sample),
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
+        Command::Codes(args) => codes::codes(args),
+        Command::Decode(args) => codes::decode(args),
+        Command::Models(args) => codes::models(args),
         Command::Compress(compress) => codec::compress(compress),
         Command::Decompress(decompress) => codec::decompress(decompress),
         Command::Pack(pack) => codec::pack(pack),

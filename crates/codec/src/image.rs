@@ -33,6 +33,28 @@ pub struct Image {
 }
 
 impl Image {
+    /// An image of grey or coloured samples, rows first, channels last; without transparency or a colour profile.
+    pub fn new(name: &str, width: usize, height: usize, colour: Vec<u8>) -> Result<Image> {
+        let pixels = width.checked_mul(height).filter(|&pixels| {
+            (1..=MOST_PIXELS).contains(&pixels) && width.max(height) <= LONGEST_SIDE
+        });
+        if !pixels.is_some_and(|pixels| [pixels, 3 * pixels].contains(&colour.len())) {
+            return Err(Error::new(format!(
+                "{} samples are no image of {width}×{height} pixels; expected one or three for each of at most {MOST_PIXELS} pixels",
+                colour.len()
+            )));
+        }
+        Ok(Image {
+            name: name.into(),
+            width,
+            height,
+            colour,
+            alpha: None,
+            profile: Vec::new(),
+            orientation: 1,
+        })
+    }
+
     /// 1 for grey, 3 for colour.
     pub fn channels(&self) -> usize {
         self.colour.len() / (self.width * self.height)

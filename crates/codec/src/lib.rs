@@ -24,6 +24,7 @@ pub mod container;
 pub mod identity;
 pub mod image;
 pub mod lossy;
+mod memory;
 pub mod model;
 pub mod neighbours;
 pub mod networks;
@@ -38,6 +39,7 @@ pub mod write;
 
 pub use identity::Identity;
 pub use image::Image;
+pub use memory::{compress, decompress};
 pub use model::{CodingModel, built_in_of};
 pub use read::Reader;
 pub use workers::Workers;

@@ -10,8 +10,6 @@ use rrvq::picture::Part;
 use rrvq::streams::CROP;
 use rrvq_tensor::rng::philox4x32_10;
 
-/// A stream of the generator that nothing else uses.
-
 /// How images are cut, and what they become.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cut {

@@ -239,16 +239,20 @@ impl Trained {
 
     /// The same of images one after another, rows first, channels last.
     pub fn encode_bytes(&self, images: &[u8]) -> Result<Codes> {
-        let each = self.model.image_len();
-        let count = images.len() / each;
-        let mut encoder = Encoder::new(&self.device, &self.model, count.clamp(1, BATCH))?;
-        let mut store = self.store();
-        let mut codes = self.no_codes();
-        for some in images.chunks(encoder.batch * each) {
-            let found = encoder.run(&mut store, some, counter(0, 0), 0.0)?;
-            codes.append(some.len() / each, found);
-        }
-        Ok(codes)
+        let count = images.len() / self.model.image_len();
+        let mut encoder = self.encoder(count.clamp(1, BATCH))?;
+        encoder.add(images)?;
+        Ok(encoder.finish())
+    }
+
+    /// Encodes images that come a few at a time, `batch` of them at once.
+    pub fn encoder(&self, batch: usize) -> Result<StreamEncoder> {
+        Ok(StreamEncoder {
+            encoder: Encoder::new(&self.device, &self.model, batch.clamp(1, BATCH))?,
+            store: self.store(),
+            codes: self.no_codes(),
+            each: self.model.image_len(),
+        })
     }
 
     /// No image's codes: the shape of this model's.
@@ -354,5 +358,91 @@ impl Trained {
                 config.size, config.image_channels
             ))),
         }
+    }
+}
+
+/// Encodes images that come a few at a time; see [`Trained::encoder`].
+pub struct StreamEncoder {
+    encoder: Encoder,
+    store: Store,
+    codes: Codes,
+    each: usize,
+}
+
+impl StreamEncoder {
+    /// Adds whole images, one after another.
+    pub fn add(&mut self, images: &[u8]) -> Result<()> {
+        for some in images.chunks(self.encoder.batch * self.each) {
+            let (store, noise) = (&mut self.store, counter(0, 0));
+            let found = self.encoder.run(store, some, noise, 0.0)?;
+            self.codes.append(some.len() / self.each, found);
+        }
+        Ok(())
+    }
+
+    /// The codes of all of them.
+    pub fn finish(self) -> Codes {
+        self.codes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiny(changes: &[&str]) -> Trained {
+        let mut config = Config::preset("tiny-swatches").unwrap();
+        changes.iter().for_each(|c| config.set(c).unwrap());
+        let theta = Model::new(&config.model).layout.initial(5);
+        Trained::new(config, theta, 0, None).unwrap()
+    }
+
+    fn pictures(count: usize) -> Vec<Picture> {
+        let one =
+            |i: usize| Picture::new([8, 8, 3], (0..192).map(|j| (i * 37 + j) as u8).collect());
+        (0..count).map(one).collect::<Result<_>>().unwrap()
+    }
+
+    #[test]
+    fn decoding_the_most_likely_codes_is_reconstructing() {
+        for changes in [&[][..], &["model.prior=direct"], &["model.latent=nearest"]] {
+            let (model, images) = (tiny(changes), pictures(70));
+            let codes = model.encode(&images).unwrap();
+            assert_eq!((codes.images, codes.layers.len()), (70, 2));
+            let back = model.decode(&codes).unwrap();
+            assert_eq!(back, model.reconstruct(&images).unwrap(), "{changes:?}");
+            assert_ne!(back[0], back[69]);
+        }
+    }
+
+    #[test]
+    fn given_layers_stay_and_the_others_are_drawn() {
+        let model = tiny(&[]);
+        let codes = model.encode(&pictures(3)).unwrap();
+        let options = |seed| SampleOptions {
+            seed,
+            temperature: 1.0,
+        };
+        let drawn = model.complete(&codes.top(1), options(1)).unwrap();
+        assert_eq!(drawn.layers[1], codes.layers[1]);
+        assert_ne!(drawn.layers[0], codes.layers[0]);
+        assert_eq!(drawn, model.complete(&codes.top(1), options(1)).unwrap());
+        assert_ne!(drawn, model.complete(&codes.top(1), options(2)).unwrap());
+        assert_eq!(model.complete(&codes, options(1)).unwrap(), codes);
+    }
+
+    #[test]
+    fn what_is_not_codes_says_so() {
+        let gaussian = tiny(&["model.latent=gaussian"]);
+        let said = gaussian.encode(&pictures(1)).unwrap_err().to_string();
+        assert!(said.contains("\"gaussian\" has no codes"), "{said}");
+        let small = Picture::new([4, 4, 3], vec![0; 48]).unwrap();
+        let said = tiny(&[]).encode(&[small]).unwrap_err().to_string();
+        assert!(said.contains("4×4×3") && said.contains("8×8×3"), "{said}");
+        let said = Trained::open("no/such").err().unwrap().to_string();
+        assert!(
+            said.contains("no/such") && said.contains("tiles-2"),
+            "{said}"
+        );
     }
 }

@@ -38,6 +38,14 @@ pub trait Dataset: Send + Sync {
     fn may_flip(&self) -> bool {
         false
     }
+    /// The class of image `index` of `split`, where it is known.
+    fn label(&self, _split: Split, _index: usize) -> Option<u32> {
+        None
+    }
+    /// The names of the classes, where they have some.
+    fn classes(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// Refuses a data set whose images the model cannot take.

@@ -1,0 +1,132 @@
+//! `rrvq codes` and `rrvq decode`: images to integer maps and back. `rrvq models`: what is built in.
+
+use crate::args;
+use crate::commands::{columns, device, open_data, save_sheet};
+use crate::terminal::{bar, line};
+use rrvq::models;
+use rrvq::picture::Picture;
+use rrvq::{Codes, Error, Result, SampleOptions, Split, Trained};
+use std::path::Path;
+
+/// Images encoded between two steps of the progress bar.
+const AT_ONCE: usize = 512;
+
+pub fn codes(args: &args::Codes) -> Result<()> {
+    let mut trained = Trained::open(&args.run)?.on(device(&args.compute)?);
+    let codes = match &args.data {
+        None => {
+            let model = &trained.config().model;
+            let (size, channels) = (model.size, model.image_channels);
+            let load = |path| Picture::load(path, size, channels);
+            let images: Result<Vec<Picture>> = args.images.iter().map(load).collect();
+            trained.encode(&images?)?
+        }
+        Some(dir) => {
+            let split: Split = args.split.parse()?;
+            trained.config_mut().data.dir = Some(dir.clone());
+            of_data(&trained, split, args.count)?
+        }
+    };
+    let written = codes.save(&args.out)?;
+    let files: Vec<String> = written.iter().map(|f| f.display().to_string()).collect();
+    let labels = codes.labels.as_ref().map_or("", |_| ", with labels");
+    line(format!(
+        "codes of {} images in {} layers{labels}: {}",
+        codes.images,
+        codes.layers.len(),
+        files.join(", ")
+    ));
+    Ok(())
+}
+
+fn of_data(trained: &Trained, split: Split, most: usize) -> Result<Codes> {
+    let data = open_data(trained.config())?;
+    let len = data.len(split);
+    let count = if most == 0 { len } else { len.min(most) };
+    if count == 0 {
+        return Err(Error::new(format!(
+            "data set {} has no {split} images; choose another --split",
+            data.name()
+        )));
+    }
+    let each = trained.model().image_len();
+    let progress = bar("encoding", count);
+    let mut encoder = trained.encoder(AT_ONCE.min(count))?;
+    let mut bytes = vec![0; AT_ONCE.min(count) * each];
+    for first in (0..count).step_by(AT_ONCE) {
+        let here = AT_ONCE.min(count - first);
+        for (i, image) in bytes[..here * each].chunks_exact_mut(each).enumerate() {
+            data.read(split, first + i, image);
+        }
+        encoder.add(&bytes[..here * each])?;
+        progress.set_position((first + here) as u64);
+    }
+    progress.finish_and_clear();
+    let labels = (0..count).map(|i| data.label(split, i)).collect();
+    Ok(Codes {
+        labels,
+        ..encoder.finish()
+    })
+}
+
+pub fn decode(args: &args::Decode) -> Result<()> {
+    let trained = Trained::open(&args.run)?.on(device(&args.compute)?);
+    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
+        return Err(Error::new(format!(
+            "--temperature {} is not a temperature; give 0 or more",
+            args.temperature
+        )));
+    }
+    let mut codes = Codes::load(&args.codes)?;
+    if let Some(top) = args.top {
+        codes = codes.top(top);
+    }
+    let options = SampleOptions {
+        seed: args.seed,
+        temperature: args.temperature,
+    };
+    let codes = trained.complete(&codes, options)?;
+    let pictures = trained.decode(&codes)?;
+    let size = trained.config().model.size;
+    if args.out.extension().is_some_and(|e| e == "png") {
+        save_sheet(&args.out, &pictures, columns(pictures.len()), size)?;
+    } else {
+        save_each(&args.out, &pictures)?;
+    }
+    line(format!(
+        "{} pictures: {}",
+        pictures.len(),
+        args.out.display()
+    ));
+    Ok(())
+}
+
+fn save_each(folder: &Path, pictures: &[Picture]) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
+    for (i, picture) in pictures.iter().enumerate() {
+        picture.save(folder.join(format!("{:06}.png", i + 1)))?;
+    }
+    Ok(())
+}
+
+pub fn models(args: &args::Models) -> Result<()> {
+    let Some(name) = &args.name else {
+        let width = models::BUILT_IN.iter().map(|m| m.name.len()).max();
+        for model in &models::BUILT_IN {
+            let width = width.unwrap_or(0);
+            line(format!("{:width$}  {}", model.name, model.about));
+        }
+        return Ok(());
+    };
+    match models::find(name) {
+        Some(model) => line(model.card.trim_end()),
+        None => {
+            let names: Vec<&str> = models::BUILT_IN.iter().map(|m| m.name).collect();
+            return Err(Error::new(format!(
+                "there is no built-in model {name:?}; there are {}",
+                names.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}

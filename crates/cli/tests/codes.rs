@@ -1,0 +1,118 @@
+//! `rrvq codes`, `rrvq decode`, `rrvq models`, and built-in models where a run is expected.
+
+mod common;
+use common::{Scratch, png_size};
+use safetensors::SafeTensors;
+
+#[test]
+fn codes_go_out_and_come_back() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let said = scratch.run(&[
+        "codes",
+        "run",
+        "--data",
+        ".",
+        "--split",
+        "train",
+        "--count",
+        "70",
+        "--out",
+        "codes.safetensors",
+    ]);
+    let said = said.done();
+    assert!(said.contains("codes of 70 images in 2 layers"), "{said}");
+    let bytes = scratch.read("codes.safetensors");
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(file.tensor("layer.1").unwrap().shape(), [70, 4, 4]);
+    assert_eq!(file.tensor("layer.2").unwrap().shape(), [70, 2, 2]);
+
+    scratch
+        .run(&["decode", "run", "codes.safetensors", "--out", "all.png"])
+        .done();
+    scratch
+        .run(&["decode", "run", "codes.safetensors", "--out", "each"])
+        .done();
+    assert_eq!(std::fs::read_dir(scratch.path("each")).unwrap().count(), 70);
+    assert!(png_size(&scratch.read("all.png")).0 > 0);
+
+    // What the prior fills in depends on the temperature and the seed alone.
+    let top = |out: &str, more: &[&str]| {
+        let args = [
+            "decode",
+            "run",
+            "codes.safetensors",
+            "--top",
+            "1",
+            "--out",
+            out,
+        ];
+        scratch.run(&[&args[..], more].concat()).done();
+        scratch.read(out)
+    };
+    let warm = ["--temperature", "1", "--seed", "3"];
+    assert_eq!(top("a.png", &warm), top("b.png", &warm));
+    assert_ne!(top("a.png", &warm), top("c.png", &["--temperature", "1"]));
+}
+
+#[test]
+fn arrays_for_numpy_are_one_a_layer() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    scratch
+        .run(&["sample", "run", "--count", "1", "--out", "image.png"])
+        .done();
+    scratch
+        .run(&["codes", "run", "image.png", "--out", "tokens.npy"])
+        .done();
+    for (name, values) in [("tokens.layer-01.npy", 16), ("tokens.layer-02.npy", 4)] {
+        let bytes = scratch.read(name);
+        assert!(bytes.starts_with(b"\x93NUMPY"), "{name}");
+        assert_eq!(bytes.len() % 64, 4 * values % 64, "{name}");
+    }
+}
+
+#[test]
+fn mistakes_are_told() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    scratch.write("no.safetensors", "nothing");
+    scratch
+        .run(&["codes", "run", "--data", ".", "--out", "codes.txt"])
+        .refused(&["codes.txt", ".safetensors", ".npy"]);
+    scratch
+        .run(&["decode", "run", "no.safetensors", "--out", "x.png"])
+        .refused(&["no.safetensors holds no codes"]);
+    scratch
+        .run(&[
+            "codes",
+            "tiles-2",
+            "--data",
+            ".",
+            "--count",
+            "2",
+            "--out",
+            "c.safetensors",
+        ])
+        .refused(&["data"]);
+    scratch
+        .run(&["models", "nothing"])
+        .refused(&["there is no built-in model \"nothing\"", "tiles-2"]);
+}
+
+#[test]
+fn built_in_models_are_taken_wherever_a_run_is() {
+    let scratch = Scratch::new();
+    let said = scratch.run(&["models"]).done();
+    assert!(said.contains("tiles-2"), "{said}");
+    scratch
+        .run(&["sample", "tiles-2", "--count", "2", "--out", "s.png"])
+        .done();
+    let said = scratch.run(&["info", "tiles-2"]).done();
+    assert!(said.contains("9 layers"), "{said}");
+    scratch
+        .run(&["reconstruct", "tiles-2", "s.png", "--out", "r.png"])
+        .done();
+    let said = scratch.run(&["models", "tiles-2"]).done();
+    assert!(said.contains("identity"), "{said}");
+}
