@@ -9,6 +9,7 @@ use rrvq::dataset::{Dataset, Split};
 use rrvq::device::{Device, Precision};
 use rrvq::evaluate::EvalRecord;
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
+use rrvq::latent;
 use rrvq::picture::{Picture, comfortable_scale, grid};
 use rrvq::run::{Existing, Run};
 use rrvq::train::log::{Record, read};
@@ -446,6 +447,14 @@ pub fn presets(args: &args::Presets) -> Result<()> {
     if args.keys {
         for key in Config::default().keys() {
             line(format!("{} = {}\n    {}", key.path, key.default, key.doc));
+        }
+        for kind in latent::KINDS {
+            for (option, doc) in kind.options() {
+                let name = kind.name();
+                line(format!(
+                    "model.options.{option}\n    With model.latent = \"{name}\": {doc}"
+                ));
+            }
         }
         return Ok(());
     }

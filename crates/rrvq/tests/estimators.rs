@@ -7,7 +7,8 @@
 mod common;
 
 use common::normal;
-use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
+use rrvq::latent::Sampling;
+use rrvq::latent::responsibility::{Codebook, Prior};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::op::SampleMode::{self, ReinMax, Relaxed, StraightThrough};

@@ -1,9 +1,10 @@
 //! Every kind of prior against its definition: summed over all codes, or integrated, in f64.
 
 use rrvq::config::CodebookRule;
+use rrvq::latent::Sampling;
 use rrvq::latent::gaussian::Gaussian;
 use rrvq::latent::nearest::Nearest;
-use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
+use rrvq::latent::responsibility::{Codebook, Prior};
 use rrvq_tensor::device::counter;
 use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::op::SampleMode;

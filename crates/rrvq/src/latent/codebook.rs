@@ -86,6 +86,18 @@ impl<'g> FirstBatch<'g> {
     }
 }
 
+/// Noise for each row and each code of means `mu`, [rows, K].
+pub(super) fn gumbel<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
+    let shape = [rows, mu.dim(0)];
+    mu.graph()
+        .noise_stream(Distribution::Gumbel, &shape, stream)
+}
+
+/// Codes of means `mu` that are all equally likely, [rows, 1].
+pub(super) fn any_code<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
+    gumbel(mu, rows, stream).argmax_last()
+}
+
 /// Any `count` rows of `e`, [count, d_e]: for each an image, then a position in it. Two draws of some hundred numbers in
 /// place of one among all rows, which would need noise for every pair.
 pub(super) fn pick<'g>(e: Var<'g>, images: usize, count: usize, stream: u32) -> Var<'g> {

@@ -1,12 +1,7 @@
 //! Latents: how the features of a layer become a prior, a posterior, a sample and its KL. One file a kind.
 //!
 //! A kind implements [`Latent`], which is all that the rest of the program asks of it; [`Coded`] is what a codec asks of
-//! kinds whose positions hold one of a number of codes. To add a kind, write its file and name it in [`KINDS`].
-//!
-//! - [`responsibility`]: `"code"`, the paper's relaxed responsibilities (rVQ, RRVQ and the ablations).
-//! - [`nearest`]: `"nearest"`, the VQ-VAE.
-//! - [`gaussian`]: `"gaussian"`, the Spatial-VAE.
-//! - [`bernoulli`]: `"bernoulli"`, binary latents (FouST).
+//! kinds whose positions hold one of a number of codes. To add a kind, write its file and name it here and in [`KINDS`].
 
 pub mod bernoulli;
 pub mod codebook;
@@ -19,9 +14,10 @@ use crate::error::{Error, Result};
 use crate::nn::{Builder, Geometry, layer_name};
 use codebook::{FirstBatch, Moved};
 use rrvq_tensor::Var;
+use rrvq_tensor::op::SampleMode;
 
 /// Every kind of latent, in the order help texts list them.
-pub static KINDS: [&dyn Latent; 4] = [
+pub static KINDS: &[&dyn Latent] = &[
     &responsibility::Kind,
     &nearest::Kind,
     &gaussian::Kind,
@@ -32,9 +28,10 @@ pub static KINDS: [&dyn Latent; 4] = [
 pub fn find(name: &str) -> Result<&'static dyn Latent> {
     let found = KINDS.iter().find(|kind| kind.name() == name);
     found.copied().ok_or_else(|| {
-        let known = KINDS.map(|kind| format!("\"{}\"", kind.name())).join(", ");
+        let known: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
         Error::new(format!(
-            "model.latent is \"{name}\"; expected one of {known}"
+            "model.latent is \"{name}\"; expected one of \"{}\"",
+            known.join("\", \"")
         ))
     })
 }
@@ -162,6 +159,19 @@ impl DrawMode {
     }
 }
 
+/// How to sample: temperatures are inputs of the program.
+#[derive(Clone, Copy)]
+pub struct Sampling<'g> {
+    /// Temperature of the Gumbel-softmax, or of ReinMax's softmax without noise.
+    pub tau: Var<'g>,
+    /// 1 samples, 0 takes the mode.
+    pub noise_scale: Var<'g>,
+    /// The gradient of a sample.
+    pub mode: SampleMode,
+    /// Stream of the noise.
+    pub stream: u32,
+}
+
 /// What the posterior of a layer is inferred from.
 #[derive(Clone, Copy)]
 pub enum Evidence<'g> {
@@ -190,7 +200,7 @@ pub struct LayerInputs<'a, 'g> {
     /// How samples are drawn.
     pub mode: DrawMode,
     /// Temperatures and noise.
-    pub sampling: responsibility::Sampling<'g>,
+    pub sampling: Sampling<'g>,
 }
 
 impl<'g> LayerInputs<'_, 'g> {

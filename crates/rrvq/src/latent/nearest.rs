@@ -6,8 +6,7 @@
 //! knows no learning rate. A code that is hardly used any more would stay where it is for good; it starts again at an
 //! output of the current batch.
 
-use super::codebook::{First, FirstBatch, Memory, Moved, mean_name, pick};
-use super::responsibility::any_code;
+use super::codebook::{First, FirstBatch, Memory, Moved, any_code, mean_name, pick};
 use super::{Coded, Drawn, Latent, LayerInputs, Weight};
 use crate::config::{CodebookRule, ModelConfig};
 use crate::nn::Builder;

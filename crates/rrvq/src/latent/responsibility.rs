@@ -5,12 +5,11 @@
 //! the same out of plain operations: the reference the fused one is tested against, and the way to the log
 //! probabilities of single samples that an importance bound needs.
 
-use super::codebook::FirstBatch;
-use super::{Coded, DrawMode, Drawn, Latent, LayerInputs, Weight};
+use super::codebook::{FirstBatch, any_code, gumbel};
+use super::{Coded, DrawMode, Drawn, Latent, LayerInputs, Sampling, Weight};
 use crate::config::{CodeStart, ModelConfig, PriorKind, Sigma, Top};
 use crate::nn::Builder;
 use rrvq_tensor::op::{Embeddings, SampleMode, Sampled};
-use rrvq_tensor::rng::Distribution;
 use rrvq_tensor::{Init, Var};
 
 /// Means and log-variances of a layer's codes, [K, d_e] each.
@@ -29,29 +28,6 @@ pub enum Prior<'g> {
     Embedding(Var<'g>),
     /// The softmax of logits, [rows, K]: the paper's "direct" ablation.
     Direct(Var<'g>),
-}
-
-/// Noise for each row and each code of means `mu`, [rows, K].
-fn gumbel<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
-    let shape = [rows, mu.dim(0)];
-    mu.graph()
-        .noise_stream(Distribution::Gumbel, &shape, stream)
-}
-
-/// Codes that are all equally likely, [rows, 1].
-pub fn any_code<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
-    gumbel(mu, rows, stream).argmax_last()
-}
-
-/// How to sample: temperatures are inputs of the program.
-#[derive(Clone, Copy)]
-pub struct Sampling<'g> {
-    /// Temperature of the Gumbel-softmax, or of ReinMax's softmax without noise.
-    pub tau: Var<'g>,
-    /// 1 samples, 0 takes the mode.
-    pub noise_scale: Var<'g>,
-    pub mode: SampleMode,
-    pub stream: u32,
 }
 
 /// The one-hot sample `hard` of softmax(`log_q`) with the ReinMax gradient (Liu et al. 2023).

@@ -11,16 +11,16 @@ use crate::nn::Builder;
 use rrvq_tensor::Var;
 
 /// Every kind of likelihood, in the order help texts list them.
-pub static KINDS: [&dyn Likelihood; 3] =
-    [&logistic::SHARED, &logistic::PER_CHANNEL, &mixture::Kind];
+pub static KINDS: &[&dyn Likelihood] = &[&logistic::SHARED, &logistic::PER_CHANNEL, &mixture::Kind];
 
 /// The kind called `name`.
 pub fn find(name: &str) -> Result<&'static dyn Likelihood> {
     let found = KINDS.iter().find(|kind| kind.name() == name);
     found.copied().ok_or_else(|| {
-        let known = KINDS.map(|kind| format!("\"{}\"", kind.name())).join(", ");
+        let known: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
         Error::new(format!(
-            "model.likelihood is \"{name}\"; expected one of {known}"
+            "model.likelihood is \"{name}\"; expected one of \"{}\"",
+            known.join("\", \"")
         ))
     })
 }

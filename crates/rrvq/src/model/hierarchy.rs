@@ -5,8 +5,7 @@
 
 use crate::config::{Backbone, ModelConfig};
 use crate::latent::codebook::Moved;
-use crate::latent::responsibility::Sampling;
-use crate::latent::{self, DrawMode, Drawn, Evidence, Latent, LayerInputs};
+use crate::latent::{self, DrawMode, Drawn, Evidence, Latent, LayerInputs, Sampling};
 use crate::likelihood::{self, Pixels};
 use crate::nn::{Builder, Geometry, Resize, layer_name};
 use rrvq_tensor::op::SampleMode;

@@ -3,7 +3,8 @@
 use crate::common::golden::program;
 use crate::common::report::Report;
 use crate::common::{gpu, named, normal, run_once};
-use rrvq::latent::responsibility::{Codebook, Prior, Sampling};
+use rrvq::latent::Sampling;
+use rrvq::latent::responsibility::{Codebook, Prior};
 use rrvq_tensor::op::SampleMode;
 use rrvq_tensor::{DType, Device, Graph, Layout, grad};
 
