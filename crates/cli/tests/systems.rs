@@ -1,10 +1,10 @@
-//! Every system of the paper that is built, at a tiny size, through train, eval, sample, reconstruct and resume.
+//! Every system of the paper that is built, at a tiny size, through train, resume, eval, sample, reconstruct and report.
 
 mod common;
 use common::{Scratch, png_size};
 
 /// Name and the settings that make the tiny preset that system.
-const SYSTEMS: [(&str, &[&str]); 15] = [
+const SYSTEMS: [(&str, &[&str]); 17] = [
     (
         "rvq",
         &["model.sigma=one", "model.top=uniform", "model.maps=[4]"],
@@ -69,6 +69,11 @@ const SYSTEMS: [(&str, &[&str]); 15] = [
         &["model.backbone=mlp", "model.maps=[2]", "model.top=uniform"],
     ),
     ("mlp, two layers", &["model.backbone=mlp"]),
+    ("fsq", &["model.latent=fsq", "model.options.levels=[3, 4]"]),
+    (
+        "fsq, one layer",
+        &["model.latent=fsq", "model.maps=[4]", "model.top=uniform"],
+    ),
 ];
 
 #[test]
@@ -108,5 +113,6 @@ fn every_system_goes_the_whole_way() {
                 "{name}: {picture}"
             );
         }
+        scratch.run(&["report", "run", "--out", "page.html"]).done();
     }
 }

@@ -69,7 +69,7 @@ fn come_back(codec: &mut (Workers, Identity), images: &[Image]) -> Summary {
     summary
 }
 
-const KINDS: [&[&str]; 8] = [
+const KINDS: [&[&str]; 9] = [
     &[],
     &["model.likelihood=mixture", "model.mixtures=3"],
     &["model.likelihood=logistic-channel", "model.top=uniform"],
@@ -79,6 +79,7 @@ const KINDS: [&[&str]; 8] = [
         "model.codes=[7, 19]",
     ],
     &["model.latent=nearest", "model.maps=[4]"],
+    &["model.latent=fsq", "model.options.levels=[3, 4]"],
     &[
         "model.maps=[4]",
         "model.top=uniform",

@@ -51,7 +51,7 @@ fn deep() -> Codec {
     ]))
 }
 
-const KINDS: [&[&str]; 6] = [
+const KINDS: [&[&str]; 7] = [
     &[],
     &["model.likelihood=mixture", "model.mixtures=3"],
     &["model.likelihood=logistic-channel", "model.top=uniform"],
@@ -61,6 +61,7 @@ const KINDS: [&[&str]; 6] = [
         "model.codes=[7, 19]",
     ],
     &["model.latent=nearest", "model.maps=[4]"],
+    &["model.latent=fsq", "model.options.levels=[3, 4]"],
     &["model.maps=[4]", "model.top=uniform"],
 ];
 

@@ -200,7 +200,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
     );
     all.extend(plans(&bench(4, 24, 32, 256, 4), reinmax, false));
     all.extend(plans(&bench(4, 20, 12, 40, 3), reinmax, false));
-    let changes: [fn(&mut Config); 8] = [
+    let changes: [fn(&mut Config); 9] = [
         |config| config.model.code_start = CodeStart::Embeddings,
         |config| config.model.latent = "gaussian".into(),
         |config| config.model.latent = "nearest".into(),
@@ -210,6 +210,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
             (config.train.skip_norm, config.train.code_lr) = (300.0, 0.5);
         },
         |config| config.model.latent = "bernoulli".into(),
+        |config| config.model.latent = "fsq".into(),
         |config| config.model.prior = PriorKind::Direct,
         |config| config.model.backbone = Backbone::Mlp,
         |config| config.train.estimator = Estimator::Vimco,

@@ -64,6 +64,7 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
             max,
         ),
         (Grow::Nearest, &["model.latent=bernoulli"], max),
+        (Grow::Transposed, &["model.latent=fsq"], max),
         (
             Grow::Nearest,
             &["train.estimator=vimco", "train.particles=2"],

@@ -62,6 +62,7 @@ const GROUPS: Groups = presets![
         "small-l5-cifar10",
         "small-rvq-cifar10",
         "small-vq-cifar10",
+        "small-fsq-cifar10",
         "small-spatial-cifar10",
         "small-vimco-cifar10",
         "small-foust1-cifar10",

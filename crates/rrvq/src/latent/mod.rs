@@ -5,6 +5,7 @@
 
 pub mod bernoulli;
 pub mod codebook;
+pub mod fsq;
 pub mod gaussian;
 pub mod nearest;
 pub mod responsibility;
@@ -22,6 +23,7 @@ pub static KINDS: &[&dyn Latent] = &[
     &nearest::Kind,
     &gaussian::Kind,
     &bernoulli::Kind,
+    &fsq::Kind,
 ];
 
 /// The kind called `name`.
