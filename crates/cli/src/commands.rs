@@ -54,9 +54,7 @@ pub fn demo(args: &args::Demo) -> Result<()> {
 pub fn train(args: &args::Train) -> Result<()> {
     let device = device(&args.compute)?;
     let (mut config, out) = configuration(args)?;
-    for assignment in &args.set {
-        config.set(assignment)?;
-    }
+    crate::set(&mut config, &args.set)?;
     if let Some(steps) = args.steps {
         config.train.steps = steps;
     }

@@ -16,9 +16,7 @@ const SHOWN: usize = 64;
 
 pub fn info(args: &DataInfo) -> Result<()> {
     let mut config = Config::default();
-    for assignment in &args.set {
-        config.set(assignment)?;
-    }
+    crate::set(&mut config, &args.set)?;
     config.validate()?;
     let shown = if args.sheet.is_some() { SHOWN } else { 0 };
     let found = survey(&args.dir, &config.data, args.size as usize, shown)?;

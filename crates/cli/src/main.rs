@@ -15,6 +15,7 @@ mod terminal;
 
 use args::{Args, Command};
 use clap::Parser;
+use rrvq::{Config, Error, Remedy};
 use std::time::Instant;
 
 fn main() {
@@ -47,9 +48,36 @@ fn main() {
         Command::Doctor(args) => doctor::doctor(args),
     });
     if let Err(error) = outcome {
-        terminal::complain(error);
+        terminal::complain(error.tell(flag));
         std::process::exit(2);
     }
+}
+
+/// What to do about an error, by this program's flags.
+fn flag(remedy: Remedy) -> String {
+    match remedy {
+        Remedy::DataFolder => "name the right folder with --data DIR",
+        Remedy::Overwrite => "or start again with --overwrite",
+        Remedy::TrainPrior => {
+            "train it again with `rrvq prior --overwrite`, or sample with --uniform"
+        }
+        Remedy::Model => "name its run folder with --model RUN",
+        Remedy::Neighbours => "give --neighbours a number above 0",
+        Remedy::Prune => "pack it without --prune",
+        Remedy::Destination => "fetch into another folder with --out",
+        Remedy::Source => "try another place with --from",
+        other => return other.to_string(),
+    }
+    .into()
+}
+
+/// Changes settings as `--set` asks.
+fn set(config: &mut Config, assignments: &[String]) -> rrvq::Result<()> {
+    for assignment in assignments {
+        let named = |error: Error| Error::new(format!("--set {error}"));
+        config.set(assignment).map_err(named)?;
+    }
+    Ok(())
 }
 
 /// 0 leaves the choice to the machine. Results do not depend on it.

@@ -44,8 +44,8 @@ pub fn prior(args: &args::Prior) -> Result<()> {
                  prior.lr=1e-3"
             )));
         }
-        config.set(assignment)?;
     }
+    crate::set(&mut config, &args.set)?;
     if let Some(steps) = args.steps {
         config.prior.steps = steps;
     }

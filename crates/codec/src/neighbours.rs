@@ -12,7 +12,7 @@ use super::networks::Networks;
 use super::pixels::Coder;
 use super::stack::cost;
 use rrvq::dataset::{Dataset, Split};
-use rrvq::error::{Error, Result};
+use rrvq::error::{Error, Remedy, Result};
 use rrvq::trained::NamedTensor;
 
 /// Neighbours whose errors count: rows up, columns to the left.
@@ -175,8 +175,9 @@ pub fn fit(
     let (side, channels) = (config.size, config.image_channels);
     let count = images.min(data.len(Split::Train));
     if count == 0 {
-        return Err(Error::new(
-            "there are no training images to fit neighbours to; give --neighbours a number above 0",
+        return Err(Error::with_remedy(
+            "there are no training images to fit neighbours to",
+            Remedy::Neighbours,
         ));
     }
     let bins = networks.bins();

@@ -6,7 +6,7 @@
 use rrvq::Trained;
 use rrvq::config::Codes;
 use rrvq::dataset::{Dataset, Split};
-use rrvq::error::{Error, Result};
+use rrvq::error::{Error, Remedy, Result};
 use rrvq::evaluate::{Evaluator, Extent};
 use rrvq::latent;
 use rrvq::programs::{Model, Shared};
@@ -24,10 +24,13 @@ pub fn prune(
 ) -> Result<Trained> {
     let coded = latent::find(&trained.config().model.latent)?.coded();
     if !coded.is_some_and(|coded| coded.has_codebook()) {
-        return Err(Error::new(format!(
-            "a model whose model.latent is \"{}\" has no codes to leave out; pack it without --prune",
-            trained.config().model.latent
-        )));
+        return Err(Error::with_remedy(
+            format!(
+                "a model whose model.latent is \"{}\" has no codes to leave out",
+                trained.config().model.latent
+            ),
+            Remedy::Prune,
+        ));
     }
     let mut evaluator = Evaluator::new(&Device::Cpu, trained.model(), data, BATCH)?;
     let mut store = trained.store();

@@ -12,7 +12,7 @@ use super::plane::{self, Shape};
 use super::stack::Stack;
 use super::tiles::{Located, Sequence, Tiling};
 use super::workers::Workers;
-use rrvq::error::{Error, Result};
+use rrvq::error::{Error, Remedy, Result};
 use std::io::Read;
 
 /// Reads a file's images one segment after another.
@@ -212,8 +212,9 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let Some(workers) = workers else {
-            return Err(Error::new(
-                "its images need the model they were written with; name its run folder with --model RUN",
+            return Err(Error::with_remedy(
+                "its images need the model they were written with",
+                Remedy::Model,
             ));
         };
         let config = &workers.model().config;

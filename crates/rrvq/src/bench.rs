@@ -18,10 +18,15 @@ use std::time::Instant;
 /// The yardstick's model: L layers over 16², 8², 4² and 2², nearest-neighbour growth, no free bits.
 #[derive(Clone, Copy, Debug)]
 pub struct StepBench {
+    /// Layers of latents.
     pub layers: usize,
+    /// Channels of the networks.
     pub channels: usize,
+    /// Numbers of an embedding, d_e.
     pub embed: usize,
+    /// Codes of a layer, K.
     pub codes: usize,
+    /// Images of a step.
     pub batch: usize,
     /// Steps or batches to measure.
     pub steps: usize,
@@ -30,13 +35,17 @@ pub struct StepBench {
 /// What a benchmark of the training step, or of evaluation, found.
 #[derive(Clone, Debug)]
 pub struct StepReport {
+    /// Milliseconds of a step, the median.
     pub ms_per_step: f64,
+    /// Images trained on in a second.
     pub images_per_second: f64,
     /// Seconds from the start of the program to the end of the first step: drawing, compiling, initialising, running.
     pub first_step_seconds: f64,
+    /// Parameters of the model.
     pub parameters: usize,
     /// Bytes the program works in, on its device.
     pub plan_bytes: usize,
+    /// Kernels of a step.
     pub kernels: usize,
     /// Bits a dimension at the last step; the images are noise, so this only shows that it learns.
     pub loss: f64,
@@ -49,6 +58,7 @@ pub struct StepReport {
 pub struct Profile {
     /// By kind of kernel, the slowest first.
     pub kinds: Vec<Timed>,
+    /// Kernels of a step.
     pub kernels: usize,
 }
 
@@ -116,6 +126,7 @@ impl<'a> Bench<'a> {
 }
 
 impl StepBench {
+    /// The configuration of the model that is measured.
     pub fn config(&self) -> Config {
         let mut config = Config::default();
         let per_scale = (self.layers / 4).max(1);

@@ -8,6 +8,21 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// The codes of some images, layer by layer, bottom first.
+///
+/// ```
+/// use rrvq::{Codes, SampleOptions, Trained};
+///
+/// let model = Trained::open("built-in")?;
+/// let images = model.sample(2, SampleOptions::default())?;
+/// let codes = model.encode(&images)?;
+/// let top = &codes.layers[8]; // 2 × 2 positions of each image
+/// assert_eq!(top.of_images(0, 1).len(), top.positions());
+///
+/// // The prior draws what is missing below the two highest layers.
+/// let filled: Codes = model.complete(&codes.top(2), SampleOptions::default())?;
+/// assert_eq!(filled.layers[8], codes.layers[8]);
+/// # Ok::<(), rrvq::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Codes {
     /// How many images.

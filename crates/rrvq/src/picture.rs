@@ -11,6 +11,15 @@ use std::io::Cursor;
 use std::path::Path;
 
 /// An image of 8-bit samples, rows first, channels last; 1 channel is grey, 3 are red, green and blue.
+///
+/// ```
+/// use rrvq::picture::{Picture, grid};
+///
+/// let red = Picture::new([2, 2, 3], [200, 30, 30].repeat(4))?;
+/// let sheet = grid(&[red.clone(), red], 2, 1, 1)?; // two columns, a gap of one pixel
+/// assert!(sheet.to_png()?.starts_with(b"\x89PNG"));
+/// # Ok::<(), rrvq::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
     width: usize,
@@ -27,9 +36,23 @@ pub enum Part {
     /// The largest one in the middle.
     Centre,
     /// The one of this side, so far from the left and from above.
-    At { left: u32, above: u32, side: u32 },
+    At {
+        /// Pixels to its left.
+        left: u32,
+        /// Pixels above it.
+        above: u32,
+        /// Its width and height.
+        side: u32,
+    },
     /// One of this side, or the largest there is, so far across and down the room there is, in parts of 2³².
-    Somewhere { side: u32, across: u32, down: u32 },
+    Somewhere {
+        /// Its width and height.
+        side: u32,
+        /// How far from the left.
+        across: u32,
+        /// How far from above.
+        down: u32,
+    },
 }
 
 impl Part {

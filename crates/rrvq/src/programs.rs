@@ -14,7 +14,7 @@ pub use shares::Shared;
 pub use step::{Step, StepInput, StepOutcome, objective};
 
 use crate::config::ModelConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::latent::codebook::{First, Memory};
 use crate::model::Hierarchy;
 use crate::model::hierarchy::dims;
@@ -23,22 +23,19 @@ use rrvq_tensor::device::counter;
 use rrvq_tensor::optim::STATES;
 use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store, Var};
 
-impl From<rrvq_tensor::Error> for Error {
-    fn from(error: rrvq_tensor::Error) -> Self {
-        Error::new(error.to_string())
-    }
-}
-
 /// A model's settings and the places of its parameters.
 #[derive(Clone, Debug)]
 pub struct Model {
+    /// Its settings.
     pub config: ModelConfig,
+    /// Places of its parameters.
     pub layout: Layout,
     /// What a training step keeps besides.
     pub memories: Vec<Memory>,
 }
 
 impl Model {
+    /// The model that `config` describes.
     pub fn new(config: &ModelConfig) -> Self {
         let graph = Graph::new();
         let elbo = Hierarchy::new(&graph, config, 1).training_elbo();
@@ -119,10 +116,12 @@ fn one() -> Data<'static> {
 /// Pictures from the prior.
 pub struct Sampler {
     program: Program,
+    /// Images of a call.
     pub batch: usize,
 }
 
 impl Sampler {
+    /// Compiles it for `batch` images.
     pub fn new(device: &Device, model: &Model, batch: usize) -> Result<Self> {
         let graph = Graph::new();
         let picture = Hierarchy::new(&graph, &model.config, batch).generate();

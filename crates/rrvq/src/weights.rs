@@ -9,11 +9,15 @@ use std::path::Path;
 
 /// The averaged weights of a run, as `theta`, and what was noted beside them.
 pub struct Weights {
+    /// The weights, under the name `theta`.
     pub store: Store,
+    /// Steps they were trained for.
     pub step: u64,
+    /// Notes that were saved with them.
     pub notes: BTreeMap<String, String>,
 }
 
+/// The weights of `run`, whose parameters are laid out as `layout` says.
 pub fn load_weights(run: &Run, layout: &Layout) -> Result<Weights> {
     let path = run.model();
     let tensors = read(&path)?;

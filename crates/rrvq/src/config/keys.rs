@@ -181,10 +181,10 @@ impl Leaf for Vec<usize> {
 
 /// A struct of settings: each field with one line of documentation and a default.
 macro_rules! section {
-    (#[doc = $about:literal] pub struct $name:ident {
+    ($(#[doc = $about:literal])+ pub struct $name:ident {
         $($(#[serde($attribute:meta)])? #[doc = $doc:literal] $field:ident: $type:ty = $default:expr,)+
     }) => {
-        #[doc = $about]
+        $(#[doc = $about])+
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct $name {

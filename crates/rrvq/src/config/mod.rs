@@ -29,6 +29,17 @@ use toml::de::DeTable;
 
 section! {
     /// Everything that decides a run.
+    ///
+    /// ```
+    /// use rrvq::Config;
+    ///
+    /// let mut config = Config::preset("l5-cifar10")?;
+    /// config.set("model.channels=96")?;
+    /// config.validate()?;
+    /// assert_eq!(config.model.channels, 96);
+    /// assert_eq!(Config::read(&config.to_toml()?, "a copy")?, config);
+    /// # Ok::<(), rrvq::Error>(())
+    /// ```
     pub struct Config {
         /// What the model is.
         model: ModelConfig = ModelConfig::default(),
@@ -192,7 +203,7 @@ impl Config {
 
     /// Changes one key: `section.key=value`, the value as in TOML, quotes around text not needed.
     pub fn set(&mut self, assignment: &str) -> Result<()> {
-        let source = format!("--set {assignment}");
+        let source = assignment;
         let Some((path, text)) = assignment.split_once('=') else {
             return Err(Error::new(format!(
                 "{source}: expected key=value, such as train.lr=1e-3"
@@ -209,7 +220,7 @@ impl Config {
         let mut changed = self.clone();
         changed
             .put("", &steps, &value)
-            .map_err(|problem| tell(&source, problem))?;
+            .map_err(|problem| tell(source, problem))?;
         *self = changed;
         Ok(())
     }
@@ -441,15 +452,15 @@ mod tests {
         let mut said = |change: &str| config.set(change).unwrap_err().to_string();
         assert_eq!(
             said("lr=1"),
-            "--set lr=1: there is no key lr; did you mean train.lr?"
+            "lr=1: there is no key lr; did you mean train.lr?"
         );
         assert_eq!(
             said("train.lr"),
-            "--set train.lr: expected key=value, such as train.lr=1e-3"
+            "train.lr: expected key=value, such as train.lr=1e-3"
         );
         assert_eq!(
             said("data.flip=perhaps"),
-            "--set data.flip=perhaps: data.flip: expected true or false, found the text \"perhaps\"",
+            "data.flip=perhaps: data.flip: expected true or false, found the text \"perhaps\"",
         );
         assert!(said("train.lr.x=1").contains("there is no key train.lr.x"));
         assert!(said("model.temperature={start=2, stop=1}").contains("did you mean"));

@@ -350,6 +350,7 @@ choice! {
 }
 
 impl Sample {
+    /// The operation's mode for it.
     pub fn mode(self) -> SampleMode {
         match self {
             Sample::StraightThrough => SampleMode::StraightThrough,

@@ -24,6 +24,7 @@ pub struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
+    /// Batches of `batch` training images, shuffled by `seed`, mirrored at random where `flip` is set.
     pub fn new(data: &'a dyn Dataset, seed: u64, batch: usize, flip: bool) -> Self {
         let image: usize = data.shape().iter().product();
         let flip = flip && data.may_flip();

@@ -21,6 +21,32 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A set of images of one shape.
+///
+/// ```
+/// use rrvq::{Dataset, Split};
+///
+/// /// Grey images, each darker than the one before.
+/// struct Greys;
+///
+/// impl Dataset for Greys {
+///     fn name(&self) -> &str {
+///         "greys"
+///     }
+///     fn len(&self, _: Split) -> usize {
+///         256
+///     }
+///     fn shape(&self) -> [usize; 3] {
+///         [8, 8, 1]
+///     }
+///     fn read(&self, _: Split, index: usize, out: &mut [u8]) {
+///         out.fill(255 - index as u8);
+///     }
+/// }
+///
+/// let mut image = [0; 64];
+/// Greys.read(Split::Train, 5, &mut image);
+/// assert_eq!(image, [250; 64]);
+/// ```
 pub trait Dataset: Send + Sync {
     /// The name it has in a configuration.
     fn name(&self) -> &str;

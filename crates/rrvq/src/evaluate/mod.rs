@@ -25,6 +25,7 @@ const AT_ONCE: usize = 32;
 /// What to look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
+    /// Which images.
     pub split: Split,
     /// At most this many images; 0 takes all.
     pub images: usize,
@@ -41,6 +42,7 @@ pub struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
+    /// An evaluator of `model` on images of `data`, `batch` at a time.
     pub fn new(
         device: &Device,
         model: &Model,

@@ -32,6 +32,7 @@ use rrvq_tensor::{Graph, Var};
 /// Independent bits of each row, by their logits: [rows, d].
 #[derive(Clone, Copy)]
 pub struct Bernoulli<'g> {
+    /// log q(1) − log q(0) of each bit.
     pub logits: Var<'g>,
 }
 

@@ -8,7 +8,9 @@ use rrvq_tensor::{Graph, Var};
 /// A Gaussian for each row; both are [rows, d].
 #[derive(Clone, Copy)]
 pub struct Gaussian<'g> {
+    /// Means.
     pub mean: Var<'g>,
+    /// Logarithms of the variances.
     pub log_variance: Var<'g>,
 }
 
@@ -21,6 +23,7 @@ pub struct Drawn<'g> {
     pub kl: Var<'g>,
     /// log p and log q of the sample, [rows, 1] each.
     pub log_p: Var<'g>,
+    /// log q of the sample, [rows, 1].
     pub log_q: Var<'g>,
 }
 

@@ -17,18 +17,21 @@ use rrvq_tensor::{Init, Var};
 /// Means of a layer's codes, [K, d_e].
 #[derive(Clone, Copy)]
 pub struct Nearest<'g> {
+    /// The means.
     pub mu: Var<'g>,
 }
 
 /// A quantised map.
 #[derive(Clone, Copy)]
 pub struct Quantised<'g> {
+    /// The sample, its codes and their KL.
     pub sampled: Sampled<'g>,
     /// ‖sg(e) − μ‖² + β ‖e − sg(μ)‖² of each row, [rows, 1]; the second part alone where averages move the codes.
     pub penalty: Var<'g>,
 }
 
 impl<'g> Nearest<'g> {
+    /// The `codes` means of the codebook `name`, drawn into the builder's graph.
     pub fn draw(builder: &Builder<'g>, name: &str, codes: usize) -> Self {
         let init = Init::Normal(builder.config.code_scale as f32);
         let shape = [codes, builder.config.embed];

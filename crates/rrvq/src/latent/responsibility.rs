@@ -15,7 +15,9 @@ use rrvq_tensor::{Init, Var};
 /// Means and log-variances of a layer's codes, [K, d_e] each.
 #[derive(Clone, Copy)]
 pub struct Codebook<'g> {
+    /// Means, μ.
     pub mu: Var<'g>,
+    /// Logarithms of the variances, log σ².
     pub logvar: Var<'g>,
 }
 
@@ -40,13 +42,16 @@ fn reinmax<'g>(log_q: Var<'g>, hard: Var<'g>, tau: Var<'g>) -> Var<'g> {
 
 /// A sample with the log probabilities of what was sampled.
 pub struct Weighed<'g> {
+    /// The sample.
     pub sampled: Sampled<'g>,
     /// log q and log p of the sampled code, [rows, 1] each.
     pub log_q: Var<'g>,
+    /// log p of the sampled code, [rows, 1].
     pub log_p: Var<'g>,
 }
 
 impl<'g> Codebook<'g> {
+    /// The `codes` codes of the codebook `name`, drawn into the builder's graph.
     pub fn draw(builder: &Builder<'g>, name: &str, codes: usize) -> Self {
         let (g, d) = (builder.graph, builder.config.embed);
         let scale = builder.config.code_scale as f32;

@@ -15,7 +15,7 @@ pub use programs::PriorModel;
 
 use crate::config::Config;
 use crate::dataset::Dataset;
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::evaluate::{Extent, each_batch};
 use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
@@ -31,6 +31,7 @@ use rrvq_tensor::{Device, Store};
 pub struct Prior {
     /// The run's configuration, with the prior's settings as it was trained.
     pub config: Config,
+    /// The network that was trained.
     pub model: PriorModel,
     /// Averaged weights, as `theta`.
     pub store: Store,
@@ -57,10 +58,10 @@ pub fn load(run: &Run) -> Result<Option<Prior>> {
     let weights = load_weights(&folder, &model.layout)?;
     let Some(codes_of) = weights.notes.get(CODES_OF) else {
         let path = folder.model();
-        return Err(Error::new(format!(
-            "{} does not say whose codes it knows; train the prior again with `rrvq prior --overwrite`",
-            path.display()
-        )));
+        return Err(Error::with_remedy(
+            format!("{} does not say whose codes it knows", path.display()),
+            Remedy::TrainPrior,
+        ));
     };
     Ok(Some(Prior {
         codes_of: codes_of.clone(),
@@ -103,11 +104,13 @@ impl Prior {
         if fingerprint(store.get("theta")) == self.codes_of {
             return Ok(());
         }
-        Err(Error::new(format!(
-            "{} was trained on the codes of other weights than the run has now; train it again with `rrvq prior \
-             --overwrite`, or sample with --uniform",
-            self.folder.dir().display()
-        )))
+        Err(Error::with_remedy(
+            format!(
+                "{} was trained on the codes of other weights than the run has now; sample from the uniform prior",
+                self.folder.dir().display()
+            ),
+            Remedy::TrainPrior,
+        ))
     }
 
     /// −log p of the codes of a data set's images, in bits a dimension of the image. `watch` hears how many are done.

@@ -38,6 +38,7 @@ pub struct PixelCnn<'g> {
 }
 
 impl<'g> PixelCnn<'g> {
+    /// The network for `batch` maps of codes.
     pub fn new(builder: Builder<'g>, config: &PriorConfig, map: Map, batch: usize) -> Self {
         PixelCnn {
             builder,

@@ -21,12 +21,16 @@ use rrvq_tensor::{DType, Data, Device, Graph, Layout, Program, Store, Var};
 pub struct PriorModel {
     /// Of the model whose codes these are.
     pub model: ModelConfig,
+    /// Its settings.
     pub config: PriorConfig,
+    /// The maps of codes it is a prior of.
     pub map: Map,
+    /// Places of its parameters.
     pub layout: Layout,
 }
 
 impl PriorModel {
+    /// The prior over the codes of `model`.
     pub fn new(model: &ModelConfig, config: &PriorConfig) -> Self {
         let map = Map {
             side: model.sides()[0],
@@ -87,6 +91,7 @@ pub struct PriorStep {
 }
 
 impl PriorStep {
+    /// Compiles it for `device`.
     pub fn new(device: &Device, prior: &PriorModel) -> Result<Self> {
         let (config, graph) = (&prior.config, Graph::new());
         let net = prior.net(&graph, config.batch);
@@ -150,6 +155,7 @@ pub struct PriorScorer {
 }
 
 impl PriorScorer {
+    /// Compiles it for `batch` maps of codes.
     pub fn new(device: &Device, prior: &PriorModel, batch: usize) -> Result<Self> {
         let graph = Graph::new();
         let net = prior.net(&graph, batch);
@@ -184,10 +190,12 @@ pub struct PriorSampler {
     above: Program,
     row: Program,
     map: Map,
+    /// Maps of codes that are drawn at a time.
     pub batch: usize,
 }
 
 impl PriorSampler {
+    /// Compiles it for `batch` maps of codes.
     pub fn new(device: &Device, prior: &PriorModel, batch: usize) -> Result<Self> {
         let side = prior.map.side;
         let graph = Graph::new();

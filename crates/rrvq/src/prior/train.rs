@@ -8,7 +8,7 @@ use super::programs::{PriorModel, PriorSampler, PriorScorer, PriorStep};
 use super::{CODES_OF, check_kind, fingerprint};
 use crate::config::{Config, ModelConfig, TrainConfig};
 use crate::dataset::{Batches, Dataset, check_held_out, check_shape};
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::evaluate::{EvalRecord, Evaluator, Extent, each_batch};
 use crate::model::hierarchy::{dims, nats_per_dim};
 use crate::picture::Picture;
@@ -205,9 +205,12 @@ fn same_codes(folder: &Run, prior: &PriorModel, codes_of: &str) -> Result<()> {
     let notes = load_weights(folder, &prior.layout)?.notes;
     match notes.get(CODES_OF).is_some_and(|noted| noted == codes_of) {
         true => Ok(()),
-        false => Err(Error::new(format!(
-            "{} was trained on the codes of other weights than the run has now; train it again with --overwrite",
-            folder.dir().display()
-        ))),
+        false => Err(Error::with_remedy(
+            format!(
+                "{} was trained on the codes of other weights than the run has now",
+                folder.dir().display()
+            ),
+            Remedy::TrainPrior,
+        )),
     }
 }

@@ -13,6 +13,7 @@ use rrvq_tensor::{DType, Data, Device, Graph, Plan, Program, Store, Var};
 /// One question about each image of a batch.
 pub struct Inference {
     program: Program,
+    /// Images of a call.
     pub batch: usize,
     image_len: usize,
 }
@@ -78,6 +79,7 @@ impl Inference {
 /// The ELBO with hard samples, image by image, and how often each code was drawn.
 pub struct Scorer {
     program: Program,
+    /// Images of a call.
     pub batch: usize,
     image_len: usize,
     layers: usize,
@@ -98,6 +100,7 @@ pub struct Scores {
 const SCORES: [&str; 3] = ["log_likelihood", "kl", "tally"];
 
 impl Scorer {
+    /// Compiles it for `batch` images.
     pub fn new(device: &Device, model: &Model, batch: usize) -> Result<Self> {
         let graph = Graph::new();
         let elbo = Hierarchy::new(&graph, &model.config, batch).hard_elbo();
@@ -126,6 +129,7 @@ impl Scorer {
         })
     }
 
+    /// What it was compiled to.
     pub fn plan(&self) -> &Plan {
         self.program.plan()
     }

@@ -14,6 +14,7 @@ pub struct Shared {
     pub entry: usize,
     /// Layers count from 0 at the bottom.
     pub layer: usize,
+    /// Codes of the layer.
     pub codes: usize,
     /// Values of a code that lie side by side; shares of all codes lie one after another, once or several times.
     pub inner: usize,

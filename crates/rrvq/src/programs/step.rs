@@ -17,9 +17,11 @@ use rrvq_tensor::{Data, Device, Graph, Layout, Plan, Program, Store, Var};
 pub struct StepOutcome {
     /// Bits a dimension, free bits included; of the K-sample bound, under VIMCO.
     pub loss: f64,
+    /// log p(x | z), mean of the batch, in nats an image.
     pub log_likelihood: f64,
     /// Of each layer, bottom first.
     pub kl: Vec<f64>,
+    /// Global norm of the gradient, before clipping.
     pub grad_norm: f64,
     /// Whether the gradient was too large, or not finite, and the step changed nothing (`train.skip_norm`).
     pub skipped: bool,
@@ -53,10 +55,13 @@ pub struct Step {
 /// What changes from step to step, besides the images.
 #[derive(Clone, Copy, Debug)]
 pub struct StepInput {
+    /// Seed of the noise.
     pub seed: u64,
     /// Steps made so far.
     pub step: u64,
+    /// Learning rate.
     pub lr: f64,
+    /// Temperature of the samples.
     pub tau: f64,
     /// How often the KL counts; read only where the configuration has a warm-up of it.
     pub kl_weight: f64,
@@ -116,6 +121,7 @@ pub fn objective<'g>(
 }
 
 impl Step {
+    /// Compiles a step of training for `device`.
     pub fn new(device: &Device, model: &Model, train: &TrainConfig) -> Result<Self> {
         let graph = Graph::new();
         let (elbo, loss) = objective(&graph, model, train);
@@ -152,6 +158,7 @@ impl Step {
         })
     }
 
+    /// What it was compiled to.
     pub fn plan(&self) -> &Plan {
         self.program.plan()
     }

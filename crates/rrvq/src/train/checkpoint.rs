@@ -18,6 +18,7 @@ use std::path::Path;
 pub struct Progress {
     /// Steps made.
     pub step: u64,
+    /// Memory of the plateau schedule.
     pub plateau: Plateau,
     /// Seconds of training so far.
     pub seconds: f64,
@@ -29,11 +30,14 @@ const MEMORY: &str = "memory/";
 /// What a checkpoint is about: the parameters, and what a step keeps besides.
 #[derive(Clone, Copy)]
 pub struct Kept<'a> {
+    /// Places of the parameters.
     pub layout: &'a Layout,
+    /// What a step keeps besides parameters and moments.
     pub memories: &'a [Memory],
 }
 
 impl Model {
+    /// What the model keeps between steps.
     pub fn kept(&self) -> Kept<'_> {
         Kept {
             layout: &self.layout,

@@ -16,10 +16,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record {
+    /// Means of the steps since the last record.
     Train(TrainRecord),
+    /// An evaluation.
     Eval(EvalRecord),
     /// An evaluation on a few training images, for how the codes of a young run are used.
     Early(EvalRecord),
+    /// Codes that were split.
     Split(SplitRecord),
     /// The last record of a run that left the finite numbers; resuming from the checkpoint before it drops it.
     Diverged(DivergedRecord),

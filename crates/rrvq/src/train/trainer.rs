@@ -9,7 +9,7 @@ use super::tensorboard::EventWriter;
 use super::{Finished, Started, Watch, scalars, schedule};
 use crate::config::Config;
 use crate::dataset::{Batches, Dataset, Split, check_held_out, check_shape};
-use crate::error::{Error, Result};
+use crate::error::{Error, Remedy, Result};
 use crate::evaluate::{EvalRecord, Extent};
 use crate::files::write_atomic;
 use crate::model::hierarchy::nats_per_dim;
@@ -525,7 +525,11 @@ impl<'a> Trainer<'a> {
             place: place.into(),
             said: said.clone(),
         }));
-        Error::new(said)
+        Error::Diverged {
+            step: self.progress.step as usize,
+            place: place.into(),
+            message: said,
+        }
     }
 }
 
@@ -538,10 +542,13 @@ pub(crate) fn resuming(run: Option<&Run>, existing: Existing) -> Result<Option<&
     match (run.state().exists(), run.model().exists()) {
         (true, _) => Ok(Some(run)),
         (false, false) => Ok(None),
-        (false, true) => Err(Error::new(format!(
-            "{} is missing, so the run cannot go on; restore it from a copy, or start again with --overwrite",
-            run.state().display()
-        ))),
+        (false, true) => Err(Error::with_remedy(
+            format!(
+                "{} is missing, so the run cannot go on; restore it from a copy",
+                run.state().display()
+            ),
+            Remedy::Overwrite,
+        )),
     }
 }
 
