@@ -377,7 +377,7 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
 
 pub fn report(args: &args::Report) -> Result<()> {
     let runs: Result<Vec<Run>> = args.runs.iter().map(Run::open).collect();
-    rrvq_study::overview::write(&runs?, &args.out)?;
+    rrvq_study::report::runs::write(&runs?, &args.out)?;
     line(format!("written: {}", args.out.display()));
     Ok(())
 }
@@ -420,7 +420,7 @@ pub fn info(args: &args::Info) -> Result<()> {
     ));
     match rrvq::latent::bits_of_image(m) {
         Some(bits) => line(format!("an image is at most {bits:.0} bits of latents")),
-        None => line("latents are Gaussians: their bits are what the KL says"),
+        None => line("latents are continuous: their bits are what the KL says"),
     }
     if let Some(Record::Diverged(end)) = records.last() {
         line(format!("it stopped: {}", end.said));

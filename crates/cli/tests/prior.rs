@@ -63,6 +63,9 @@ fn a_prior_goes_the_whole_way() {
         said.contains("prior step 60") && said.contains("run/prior"),
         "{said}"
     );
+    scratch.run(&["report", "run", "--out", "page.html"]).done();
+    let page = String::from_utf8(scratch.read("page.html")).unwrap();
+    assert!(page.contains("With the PixelCNN prior over its codes, trained 60 steps"));
     let both = eval();
     assert_eq!(
         both["bits_per_dim"], alone["bits_per_dim"],
@@ -226,7 +229,7 @@ fn a_prior_that_leaves_the_numbers_says_so_in_its_log_too() {
     trained(&scratch, &[]);
     let wild = ["prior", "run", "--set", "prior.lr=1e30"];
     let said = scratch.run(&wild);
-    said.refused(&["left the finite numbers at step", "lower prior.lr"]);
+    said.refused(&["training diverged at step", "lower prior.lr"]);
     let records = scratch.records("run/prior");
     let last = records.last().unwrap();
     assert_eq!(last["kind"], "diverged");

@@ -284,7 +284,7 @@ fn an_unstable_ablation_ends_in_words_in_the_log_too() {
     let resume = ["train", "--resume", "--out", "run", "--steps", "40"];
     let said = scratch.run(&[&resume[..], &["--set", "train.lr=1e25"]].concat());
     said.refused(&[
-        "left the finite numbers at step",
+        "training diverged at step",
         "checkpoint of step 5 in run/state.safetensors",
         "a direct prior with learnt variances is known to be unstable",
     ]);

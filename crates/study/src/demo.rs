@@ -4,7 +4,7 @@
 //! a single colour, its samples are patchworks. A hierarchy whose top is one latent decides the colour once:
 //! its samples are whole.
 
-use crate::overview::{LAYER_HEADERS, layer_rows};
+use crate::report::layers::{LAYER_HEADERS, layer_rows};
 use crate::report::{Chart, Figure, Report, Series};
 use rrvq::config::Config;
 use rrvq::dataset::{Dataset, Split, Swatches};

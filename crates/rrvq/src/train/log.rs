@@ -24,7 +24,7 @@ pub enum Record {
     Early(EvalRecord),
     /// Codes that were split.
     Split(SplitRecord),
-    /// The last record of a run that left the finite numbers; resuming from the checkpoint before it drops it.
+    /// The last record of a run that diverged; resuming from the checkpoint before it drops it.
     Diverged(DivergedRecord),
 }
 
@@ -104,7 +104,7 @@ pub struct SplitRecord {
     pub seconds: f64,
 }
 
-/// Where a run left the finite numbers.
+/// Where a run diverged.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DivergedRecord {
     /// Steps made, the one that failed included.

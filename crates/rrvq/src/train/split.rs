@@ -17,13 +17,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// A code evenly used is met this often among the images that are looked at, so that few are missed by chance.
-const MEETINGS: usize = 8;
+const MIN_EXPECTED_COUNT: usize = 8;
 /// Fewest and most images that are looked at.
 const IMAGES: [usize; 2] = [256, 8192];
 /// A code with less than one in so many of an even share is given away.
 const TOO_RARE: u64 = 50;
 /// How far a twin steps aside, in units of the means' root mean square.
-const ASIDE: f32 = 0.05;
+const PERTURBATION: f32 = 0.05;
 
 /// Splits the codes of one model, again and again.
 pub(super) struct Splitter {
@@ -47,8 +47,8 @@ impl Splitter {
         };
         let sides = model.config.sides().into_iter().enumerate();
         let images = sides.map(|(l, side)| {
-            let met = MEETINGS * model.config.codes.at(l);
-            met.div_ceil(side * side)
+            let expected = MIN_EXPECTED_COUNT * model.config.codes.at(l);
+            expected.div_ceil(side * side)
         });
         let [fewest, most] = IMAGES;
         Splitter {
@@ -145,7 +145,7 @@ fn steps_aside(
     let (count, sum) = values.fold((0usize, 0.0f64), |(n, sum), v| {
         (n + 1, sum + (*v as f64).powi(2))
     });
-    let far = ASIDE * (sum / count.max(1) as f64).sqrt() as f32;
+    let far = PERTURBATION * (sum / count.max(1) as f64).sqrt() as f32;
     let mut aside = vec![0.0; twins.len() * shared.inner];
     fill(isa(), noise, Distribution::Normal, 0, &mut aside);
     aside.iter_mut().for_each(|v| *v *= far);

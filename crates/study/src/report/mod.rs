@@ -4,7 +4,7 @@
 //! to somebody as it is. It is built from top to bottom by small calls, each of which adds one thing:
 //!
 //! ```
-//! use rrvq::report::{Chart, Report, Series};
+//! use rrvq_study::report::{Chart, Report, Series};
 //! let page = Report::new("Swatches")
 //!     .paragraph("Five layers against one.")
 //!     .table(&["model", "bits per dim"], &[["five layers", "0.02"], ["one layer", "0.81"]])
@@ -19,6 +19,8 @@
 
 mod chart;
 mod heat;
+pub(crate) mod layers;
+pub mod runs;
 mod ticks;
 
 pub use chart::{Chart, Series};

@@ -2,12 +2,8 @@
 //!
 //! Everything comes from the run's folder, so a run that is still going on, or that ended early, has its page too.
 
-mod layers;
-
-pub(crate) use layers::{LAYER_HEADERS, layer_rows};
-
-use crate::report::{Chart, Figure, Report, Series};
-use layers::over_time;
+use super::layers::{LAYER_HEADERS, layer_rows, over_time};
+use super::{Chart, Figure, Report, Series};
 use rrvq::config::Config;
 use rrvq::error::{Error, Result};
 use rrvq::evaluate::EvalRecord;
@@ -29,6 +25,8 @@ struct Seen {
     records: Vec<Record>,
     /// The newest picture of samples, and its step.
     samples: Option<(Picture, String)>,
+    /// The log of a prior that was trained over the run's codes, and its newest samples.
+    prior: Option<(Vec<Record>, Option<(Picture, String)>)>,
 }
 
 /// Writes a page about `runs`, in their order.
@@ -237,6 +235,12 @@ impl Seen {
             config: Config::load(run.config())?,
             records: read(run.log())?,
             samples: newest_samples(run)?,
+            prior: match run.prior() {
+                prior if prior.log().is_file() => {
+                    Some((read(prior.log())?, newest_samples(&prior)?))
+                }
+                _ => None,
+            },
         })
     }
 
@@ -323,7 +327,46 @@ impl Seen {
             });
         }
         let records: Vec<&EvalRecord> = self.code_use().collect();
-        Ok(over_time(page, &self.config, &records))
+        self.prior(over_time(page, &self.config, &records))
+    }
+
+    /// The prior that was trained over the run's codes: bits per dim with it, and its samples.
+    fn prior(&self, mut page: Report) -> Result<Report> {
+        let Some((records, samples)) = &self.prior else {
+            return Ok(page);
+        };
+        let bits = by_step(records.iter().filter_map(Record::evaluation), |eval| {
+            Some(eval.bits_per_dim)
+        });
+        let without = self.evaluations().next_back().map(|eval| eval.bits_per_dim);
+        page = page.paragraph(&match (bits.last(), without) {
+            (Some((step, with)), Some(without)) => format!(
+                "With the PixelCNN prior over its codes, trained {step} steps: {with:.4} bits per dim; with the uniform \
+                 prior: {without:.4}."
+            ),
+            (Some((step, with)), None) => format!(
+                "With the PixelCNN prior over its codes, trained {step} steps: {with:.4} bits per dim."
+            ),
+            (None, _) => "Its PixelCNN prior has not been evaluated yet.".into(),
+        });
+        if bits.len() > 1 {
+            page = page.chart(&Chart {
+                title: "Bits per dim with the PixelCNN prior".into(),
+                x_label: "step of the prior".into(),
+                y_label: "bits per dim".into(),
+                log_x: false,
+                dots: bits.len() <= 20,
+                series: vec![Series::new(&self.name, bits)],
+            });
+        }
+        match samples {
+            Some((picture, step)) => page.figure(&Figure {
+                picture,
+                caption: format!("Samples of the PixelCNN prior, {step}"),
+                alt: format!("samples of the prior of {}", self.name),
+            }),
+            None => Ok(page),
+        }
     }
 }
 
@@ -366,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_have_the_paper_s_names() {
+    fn a_model_is_described_in_a_few_words() {
         let system = |preset| system(&Config::preset(preset).unwrap());
         assert_eq!(
             system("l32-cifar10"),
