@@ -226,7 +226,7 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     };
     progress.finish_and_clear();
     if let Err(said) = ended {
-        lost.push(said.to_string());
+        lost.push(said.tell(crate::flag));
     }
     if args.json {
         let told = json!({"file": file, "images": done, "announced": header.images, "lost": lost});

@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 23] = [
+const COMMANDS: [(&str, &[&str]); 26] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -32,6 +32,8 @@ const COMMANDS: [(&str, &[&str]); 23] = [
             "--precision",
             "--set",
             "--steps",
+            "--tensorboard",
+            "--minutes",
             "--resume",
             "--overwrite",
             "--seed",
@@ -71,6 +73,32 @@ const COMMANDS: [(&str, &[&str]); 23] = [
             "[IMAGES]...",
             "--out",
             "--count",
+            "--device",
+            "--precision",
+        ],
+    ),
+    (
+        "codes",
+        &[
+            "<RUN>",
+            "[IMAGES]...",
+            "--data",
+            "--split",
+            "--count",
+            "--out",
+            "--device",
+            "--precision",
+        ],
+    ),
+    (
+        "decode",
+        &[
+            "<RUN>",
+            "<CODES>",
+            "--out",
+            "--top",
+            "--temperature",
+            "--seed",
             "--device",
             "--precision",
         ],
@@ -121,6 +149,7 @@ const COMMANDS: [(&str, &[&str]); 23] = [
     ("info", &["<RUN>", "--json"]),
     ("report", &["<RUNS>...", "--out"]),
     ("presets", &["[NAME]", "--keys"]),
+    ("models", &[]),
     ("data", &["info", "fetch"]),
     (
         "data info",

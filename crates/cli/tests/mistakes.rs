@@ -154,18 +154,18 @@ fn a_folder_without_a_run_is_named() {
         ("file", ["file is not a folder", "the folder of a run"]),
     ] {
         // A file could be a packed model.
-        let of_eval = match run {
+        let of_model = match run {
             "file" => ["file is not a packed model", "or a run folder"],
             _ => words,
         };
-        scratch.run(&["eval", run]).refused(&of_eval);
-        scratch.run(&["info", run]).refused(&words);
+        scratch.run(&["eval", run]).refused(&of_model);
+        scratch.run(&["info", run]).refused(&of_model);
         scratch
             .run(&["sample", run, "--out", "x.png"])
-            .refused(&words);
+            .refused(&of_model);
         scratch
             .run(&["reconstruct", run, "--out", "x.png"])
-            .refused(&words);
+            .refused(&of_model);
         scratch
             .run(&["train", "--resume", "--out", run])
             .refused(&words);
@@ -181,7 +181,7 @@ fn arguments_of_the_looking_commands_are_checked() {
     scratch.trained("run");
     scratch
         .run(&["eval", "run", "--split", "valid"])
-        .refused(&["\"valid\"", "train or test"]);
+        .refused(&["\"valid\"", "train, validation or test"]);
     for temperature in ["-1", "nan", "inf"] {
         let temperature = format!("--temperature={temperature}");
         scratch

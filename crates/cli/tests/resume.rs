@@ -256,10 +256,10 @@ fn numbers_that_are_not_finite_end_the_run_and_keep_the_checkpoint() {
             "lower train.lr",
         ]);
         let places = [
-            "the KL of layer",
-            "the likelihood",
-            "the loss",
-            "the gradient",
+            "non-finite KL in layer",
+            "non-finite likelihood",
+            "non-finite loss",
+            "non-finite gradient",
         ];
         assert!(
             places.iter().any(|place| said.err.contains(place)),
@@ -300,7 +300,7 @@ fn an_unstable_ablation_ends_in_words_in_the_log_too() {
         scratch
             .run(&["info", "run"])
             .done()
-            .contains("it stopped: training left")
+            .contains("it stopped: training diverged")
     );
     scratch
         .run(&[&resume[..], &["--set", "train.lr=1e-3"]].concat())

@@ -77,7 +77,7 @@ fn mistakes_are_told() {
         ),
         ("--list list --rrvq \"$rrvq\" --steps many", "not many"),
         ("--lost list", "no option --lost"),
-        ("--table .", "not the folder of a screen"),
+        ("--table none", "not the folder of a screen"),
     ] {
         let script = format!("bash {SCRIPT} {args} 2>&1; test $? = 2 && echo refused");
         let out = scratch.shell(&script).done();

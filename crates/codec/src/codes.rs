@@ -2,7 +2,7 @@
 //!
 //! The program itself ends in whole numbers: for each code 1 + ⌊p · (2²⁴ − K − slack)⌋, floats that are exact. What is
 //! missing to 2²⁴ goes to the likeliest code. The sum of rounded probabilities may be off by what floats are off; the
-//! slack is far above that. A table that is none (a broken model's NaN) becomes the uniform one, on both sides alike.
+//! slack is far above that. An invalid table (NaN, of a broken model) becomes the uniform one, on both sides alike.
 
 use super::stack::{Slot, TOTAL};
 use rrvq_tensor::Var;

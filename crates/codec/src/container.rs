@@ -351,7 +351,7 @@ impl<'a> Fields<'a> {
     pub fn end(&self) -> Result<()> {
         match self.0.is_empty() {
             true => Ok(()),
-            false => Err(Error::new("a block has bytes nobody asked for")),
+            false => Err(Error::new("a block has unexpected trailing bytes")),
         }
     }
 }

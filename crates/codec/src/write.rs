@@ -62,7 +62,7 @@ pub struct Writer<'a> {
     pub coding: Coding,
     /// Read everything back and compare, before it is written. Only a measurement of speed has a reason not to.
     pub check: bool,
-    /// Told how many bytes of samples have been dealt with, again and again.
+    /// Told how many bytes of samples have been processed, repeatedly.
     pub watch: &'a (dyn Fn(usize) + Sync),
 }
 

@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         if self.listed && self.seen == self.header.images {
             return Ok(None);
         }
-        // Blocks that nobody asked for: what is before them was damaged.
+        // Unexpected blocks: what is before them was damaged.
         let block = loop {
             let before = if self.listed { &[] } else { self.before };
             match take_block(&mut self.rest, before) {

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use toml::Value;
 
-/// One setting: where it is, what it does, what it is when nobody says otherwise.
+/// One setting: where it is, what it does, its default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// The dotted path, such as `train.lr`.

@@ -31,7 +31,7 @@ pub struct Extent {
     pub images: usize,
 }
 
-/// Evaluates again and again with one compiled program.
+/// Evaluates any number of times with one compiled program.
 pub struct Evaluator<'a> {
     device: Device,
     model: Model,

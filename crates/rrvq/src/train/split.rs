@@ -25,7 +25,7 @@ const TOO_RARE: u64 = 50;
 /// How far a twin steps aside, in units of the means' root mean square.
 const PERTURBATION: f32 = 0.05;
 
-/// Splits the codes of one model, again and again.
+/// Splits the codes of one model every so many steps.
 pub(super) struct Splitter {
     shared: Vec<Shared>,
     /// Where each of them lies in the flat vector, and whether it is the means.
