@@ -5,8 +5,7 @@
 //! earlier attempt is kept and the rest asked for. It takes its own name only once its length and its checksum are right;
 //! one that is wrong is put aside as `….wrong`, not used and not lost.
 
-use super::md5::Md5;
-use super::originals::Remote;
+use super::originals::{Remote, md5_of_file};
 use rrvq::error::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +55,7 @@ pub fn fetch(remote: &Remote, dir: &Path, follow: &mut dyn FnMut(u64, u64)) -> R
         fs::rename(&part, &path).map_err(|error| Error::io("write", &path, error))?;
         return Ok(Outcome::Fetched { resumed_at });
     }
-    let (found, bytes) = (Md5::of_file(&part)?, len(&part));
+    let (found, bytes) = (md5_of_file(&part)?, len(&part));
     let wrong = dir.join(format!("{}.wrong", remote.name));
     fs::rename(&part, &wrong).map_err(|error| Error::io("write", &wrong, error))?;
     Err(Error::new(format!(
@@ -74,7 +73,7 @@ fn len(path: &Path) -> u64 {
 }
 
 fn is_whole(path: &Path, remote: &Remote) -> Result<bool> {
-    Ok(len(path) == remote.bytes && Md5::of_file(path)?.to_string() == remote.md5)
+    Ok(len(path) == remote.bytes && md5_of_file(path)? == remote.md5)
 }
 
 /// Why a transfer did not come to its end.

@@ -7,7 +7,8 @@
 //! a set larger than memory can be trained on.
 
 use super::mapped::{Pixels, map};
-use super::md5::{Md5, Summing};
+use super::originals::hex;
+use md5::{Digest, Md5};
 use rayon::prelude::*;
 use rrvq::error::Result;
 use std::fs::{self, File};
@@ -25,7 +26,7 @@ const HEADER: usize = 16 + 16 + 8 + 8 + 8;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Key {
     file: PathBuf,
-    sources: Md5,
+    sources: [u8; 16],
     /// Bytes of each split.
     sizes: [usize; 2],
 }
@@ -33,7 +34,7 @@ pub(super) struct Key {
 /// A key in the making.
 pub(super) struct Stamp {
     file: PathBuf,
-    sources: Summing,
+    sources: Md5,
     sizes: [usize; 2],
 }
 
@@ -49,33 +50,36 @@ impl Stamp {
     ) -> Option<Stamp> {
         // From another working folder the same name may be another folder.
         let dir = dir.canonicalize().ok()?;
-        let place = Md5::of(format!("{name}\n{}\n{settings}", dir.display()).as_bytes());
+        let place = hex(Md5::new_with_prefix(format!(
+            "{name}\n{}\n{settings}",
+            dir.display()
+        )));
         Some(Stamp {
             file: cache.join("images").join(format!("{name}-{place}")),
-            sources: Summing::new(),
+            sources: Md5::new(),
             sizes,
         })
     }
 
     /// Adds a name.
     pub fn add(&mut self, text: &str) {
-        self.sources.add(&(text.len() as u64).to_le_bytes());
-        self.sources.add(text.as_bytes());
+        self.sources.update((text.len() as u64).to_le_bytes());
+        self.sources.update(text.as_bytes());
     }
 
     /// Adds a file's size, which is returned, and the time it was last written; none where the system does not tell.
     pub fn add_file(&mut self, path: &Path) -> Option<u64> {
         let about = fs::metadata(path).ok()?;
         let written = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-        self.sources.add(&about.len().to_le_bytes());
-        self.sources.add(&written.as_nanos().to_le_bytes());
+        self.sources.update(about.len().to_le_bytes());
+        self.sources.update(written.as_nanos().to_le_bytes());
         Some(about.len())
     }
 
     pub fn done(self) -> Key {
         Key {
             file: self.file,
-            sources: self.sources.finish(),
+            sources: self.sources.finalize().into(),
             sizes: self.sizes,
         }
     }
@@ -143,7 +147,7 @@ fn header_of(key: &Key, checksum: u64) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let parts: [&[u8]; 5] = [
         START,
-        &key.sources.bytes(),
+        &key.sources,
         &(key.sizes[0] as u64).to_le_bytes(),
         &(key.sizes[1] as u64).to_le_bytes(),
         &checksum.to_le_bytes(),

@@ -14,7 +14,6 @@ mod kept;
 mod listing;
 mod mapped;
 mod mat;
-pub mod md5;
 pub mod originals;
 mod parquet;
 mod pickle;

@@ -3,9 +3,11 @@
 //! With the sums a download is known to be whole, and `rrvq data info` can say whether a folder holds the original or
 //! something that merely looks like it. Sums of files that come out of an archive are here too.
 
-use super::md5::Md5;
+use md5::{Digest, Md5};
 use rayon::prelude::*;
 use rrvq::error::{Error, Result};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A file that can be fetched.
@@ -250,7 +252,7 @@ pub fn verdict(path: &Path) -> Result<Option<Verdict>> {
     if known.is_empty() {
         return Ok(None);
     }
-    let md5 = Md5::of_file(path)?.to_string();
+    let md5 = md5_of_file(path)?;
     let original = known.iter().find(|(_, sum)| **sum == md5);
     let mut expected: Vec<&str> = known.iter().map(|(title, _)| *title).collect();
     expected.dedup();
@@ -260,6 +262,24 @@ pub fn verdict(path: &Path) -> Result<Option<Verdict>> {
         expected,
         md5,
     }))
+}
+
+/// The MD5 sum of a file, as hexadecimal digits; the published sums of these data sets are MD5 sums.
+pub fn md5_of_file(path: &Path) -> Result<String> {
+    let failed = |error| Error::io("read", path, error);
+    let mut file = File::open(path).map_err(failed)?;
+    let (mut sum, mut piece) = (Md5::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut piece).map_err(failed)? {
+            0 => return Ok(hex(sum)),
+            count => sum.update(&piece[..count]),
+        }
+    }
+}
+
+/// A sum as hexadecimal digits.
+pub(crate) fn hex(sum: Md5) -> String {
+    format!("{:032x}", u128::from_be_bytes(sum.finalize().into()))
 }
 
 /// Where the files of a data set may be, below its folder.

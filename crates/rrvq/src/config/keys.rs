@@ -7,6 +7,7 @@
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::path::PathBuf;
+use strsim::levenshtein;
 use toml::Value;
 
 /// One setting: where it is, what it does, its default.
@@ -267,7 +268,7 @@ pub fn nearest<'a>(path: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     known
         .map(|other| {
             // A right name in the wrong section is one slip, however different the sections' names are.
-            let slips = distance(path, other).min(distance(mine, last(other)) + 1);
+            let slips = levenshtein(path, other).min(levenshtein(mine, last(other)) + 1);
             (slips, other)
         })
         .min_by_key(|(slips, _)| *slips)
@@ -275,32 +276,9 @@ pub fn nearest<'a>(path: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, other)| other)
 }
 
-/// Edit distance: how many letters to add, drop or change.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distance_counts_letters() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("same", "same"), 0);
-    }
 
     #[test]
     fn nearest_forgives_a_wrong_section_but_not_nonsense() {
