@@ -151,8 +151,8 @@ fn by_number(image: &Item) -> Result<Split> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::archive::tests::zip;
     use super::super::cut::Cut;
-    use super::super::zip::tests::zip;
     use super::*;
     use crate::Images;
     use rrvq::config::{Crop, CropWord, DataConfig};

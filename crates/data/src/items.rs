@@ -3,12 +3,9 @@
 //! An image may be a file, a file inside a zip archive, or a row of a parquet file. Rows of one group are unpacked
 //! together, so images are always read in runs, and a run is whatever must be unpacked at once.
 
-use super::mapped::map;
+use super::archive::Zip;
 use super::parquet::Table;
-use super::zip;
-use memmap2::Mmap;
 use rrvq::error::{Error, Result};
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,19 +26,13 @@ pub(super) struct Item {
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     File(PathBuf),
-    Zipped(Arc<Archive>, zip::Entry),
+    /// A file of a zip archive, by its number there.
+    Zipped(Arc<Zip>, usize),
     Row {
         table: Arc<Table>,
         group: usize,
         row: usize,
     },
-}
-
-/// A zip archive.
-#[derive(Debug)]
-pub(super) struct Archive {
-    path: PathBuf,
-    bytes: Mmap,
 }
 
 impl Item {
@@ -65,9 +56,7 @@ impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::File(path) => write!(f, "{}", path.display()),
-            Place::Zipped(archive, entry) => {
-                write!(f, "{} in {}", entry.name, archive.path.display())
-            }
+            Place::Zipped(zip, _) => write!(f, "{} in {}", self.below, zip.path().display()),
             Place::Row { table, group, row } => {
                 let row = table.rows_before(*group) + row;
                 write!(f, "row {row} of {}", table.path().display())
@@ -77,7 +66,7 @@ impl fmt::Display for Item {
 }
 
 /// The bytes of the images of a run.
-pub(super) fn read(run: &[Item]) -> Result<Vec<Cow<'_, [u8]>>> {
+pub(super) fn read(run: &[Item]) -> Result<Vec<Vec<u8>>> {
     let Some(first) = run.first() else {
         return Ok(Vec::new());
     };
@@ -90,25 +79,22 @@ pub(super) fn read(run: &[Item]) -> Result<Vec<Cow<'_, [u8]>>> {
                     Place::Row { row, .. } => images.get_mut(*row).and_then(Option::take),
                     _ => None,
                 };
-                let image = image.ok_or_else(|| {
+                image.ok_or_else(|| {
                     Error::new(format!(
                         "{item} has no image; expected one in every row, so take it out"
                     ))
-                })?;
-                Ok(Cow::Owned(image))
+                })
             })
             .collect();
     }
     run.iter().map(alone).collect()
 }
 
-fn alone(item: &Item) -> Result<Cow<'_, [u8]>> {
+fn alone(item: &Item) -> Result<Vec<u8>> {
     match &item.place {
-        Place::File(path) => std::fs::read(path)
-            .map(Cow::Owned)
-            .map_err(|error| Error::io("open", path, error)),
-        Place::Zipped(archive, entry) => zip::read(&archive.bytes, entry).map_err(|problem| {
-            let (name, path) = (&entry.name, archive.path.display());
+        Place::File(path) => std::fs::read(path).map_err(|error| Error::io("open", path, error)),
+        Place::Zipped(zip, number) => zip.read(*number).map_err(|problem| {
+            let (name, path) = (&item.below, zip.path().display());
             Error::new(format!(
                 "cannot unpack {name} from {path}: {problem}; fetch the archive again"
             ))
@@ -119,24 +105,15 @@ fn alone(item: &Item) -> Result<Cow<'_, [u8]>> {
 
 /// The images in a zip archive, sorted by path; hidden ones and those of hidden folders are left out.
 pub(super) fn images_in_zip(path: &Path) -> Result<Vec<Item>> {
-    let bytes = map(path)?;
-    let entries = zip::entries(&bytes).map_err(|problem| {
-        let path = path.display();
-        Error::new(format!(
-            "{path} cannot be read as a zip archive: {problem}; fetch it again"
-        ))
-    })?;
-    let archive = Arc::new(Archive {
-        path: path.to_path_buf(),
-        bytes,
-    });
+    let zip = Arc::new(Zip::open(path)?);
     let hidden = |name: &str| name.split('/').any(|part| part.starts_with(['.', '_']));
-    let mut items: Vec<Item> = entries
+    let mut items: Vec<Item> = zip
+        .files()
         .into_iter()
-        .filter(|entry| is_image(Path::new(&entry.name)) && !hidden(&entry.name))
-        .map(|entry| Item {
-            below: entry.name.clone(),
-            place: Place::Zipped(archive.clone(), entry),
+        .filter(|(_, name)| is_image(Path::new(name)) && !hidden(name))
+        .map(|(number, below)| Item {
+            below,
+            place: Place::Zipped(zip.clone(), number),
         })
         .collect();
     items.sort_by(|a, b| a.below.cmp(&b.below));

@@ -19,7 +19,6 @@ mod parquet;
 mod pickle;
 mod survey;
 mod svhn;
-mod zip;
 
 pub use listing::Follow;
 pub use mapped::Pixels;

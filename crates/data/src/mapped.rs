@@ -18,6 +18,22 @@ pub(super) fn map(path: &Path) -> Result<Mmap> {
     unsafe { Mmap::map(&file) }.map_err(|error| Error::io("read", path, error))
 }
 
+/// A mapped file that several readers share.
+#[derive(Debug, Clone)]
+pub(super) struct Shared(Arc<Mmap>);
+
+impl Shared {
+    pub fn open(path: &Path) -> Result<Shared> {
+        Ok(Shared(Arc::new(map(path)?)))
+    }
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// Samples of images, one image after the other: in memory, or in a file.
 #[derive(Clone)]
 pub struct Pixels(Held);
