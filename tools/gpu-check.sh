@@ -39,7 +39,7 @@ build() {
         printf 'building %s, %s %s\n' "$package" "$kind" "$name"
         local which=(--lib)
         [ "$kind" = test ] && which=(--test "$name")
-        said=$(cargo test --release --no-run -p "$package" "${which[@]}" 2>&1) || {
+        said=$(cargo test --release --no-run --features cuda -p "$package" "${which[@]}" 2>&1) || {
             printf '%s\n' "$said" >&2
             exit 1
         }

@@ -1,7 +1,6 @@
 //! `rrvq bench`: speed, as a line and a table, or as JSON.
 
 use crate::args::{Bench, BenchStep};
-use crate::commands::device;
 use crate::terminal::{grouped, line, table};
 use rrvq::Result;
 use rrvq::bench::{Profile, StepBench, StepReport};
@@ -17,7 +16,7 @@ pub fn bench(what: &Bench, begun: Instant) -> Result<()> {
             _ => Ok(()),
         };
     };
-    let device = device(&args.compute)?;
+    let device = args.compute.open()?;
     let bench = StepBench {
         layers: args.layers,
         channels: args.channels,

@@ -1,7 +1,7 @@
 //! `rrvq codes` and `rrvq decode`: images to integer maps and back. `rrvq models`: what is built in.
 
 use crate::args;
-use crate::commands::{columns, device, open_data, save_sheet};
+use crate::commands::{columns, open_data, save_sheet};
 use crate::terminal::{bar, line};
 use rrvq::models;
 use rrvq::picture::Picture;
@@ -12,7 +12,7 @@ use std::path::Path;
 const AT_ONCE: usize = 512;
 
 pub fn codes(args: &args::Codes) -> Result<()> {
-    let mut trained = Trained::open(&args.run)?.on(device(&args.compute)?);
+    let mut trained = Trained::open(&args.run)?.on(args.compute.open()?);
     let codes = match &args.data {
         None => {
             let model = &trained.config().model;
@@ -70,7 +70,7 @@ fn of_data(trained: &Trained, split: Split, most: usize) -> Result<Codes> {
 }
 
 pub fn decode(args: &args::Decode) -> Result<()> {
-    let trained = Trained::open(&args.run)?.on(device(&args.compute)?);
+    let trained = Trained::open(&args.run)?.on(args.compute.open()?);
     if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
         return Err(Error::new(format!(
             "--temperature {} is not a temperature; give 0 or more",

@@ -1,12 +1,10 @@
 //! Each command: from arguments to library calls to lines.
 
 use crate::args;
-use crate::device::{Compute, Format};
 use crate::prior;
 use crate::terminal::{Follow, bar, grouped, line, table, watch_for_interrupts};
 use rrvq::config::{self, Config};
 use rrvq::dataset::{Dataset, Split};
-use rrvq::device::{Device, Precision};
 use rrvq::evaluate::EvalRecord;
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
 use rrvq::latent;
@@ -52,7 +50,7 @@ pub fn demo(args: &args::Demo) -> Result<()> {
 }
 
 pub fn train(args: &args::Train) -> Result<()> {
-    let device = device(&args.compute)?;
+    let device = args.compute.open()?;
     let (mut config, out) = configuration(args)?;
     crate::set(&mut config, &args.set)?;
     if let Some(steps) = args.steps {
@@ -156,7 +154,7 @@ pub fn open_data(config: &Config) -> Result<Box<dyn Dataset>> {
 }
 
 pub fn eval(args: &args::Eval) -> Result<()> {
-    let device = device(&args.compute)?;
+    let device = args.compute.open()?;
     let split: Split = args.split.parse()?;
     let trained = Trained::open(&args.run)?;
     let (mut config, model, step) = (trained.config().clone(), trained.model(), trained.step());
@@ -169,9 +167,9 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         split,
         images: args.images,
     };
-    let batch = args.batch.unwrap_or(match &device {
-        Device::Cpu => config.train.batch.min(EVAL_BATCH),
-        Device::Cuda(..) => EVAL_BATCH_GPU,
+    let batch = args.batch.unwrap_or(match device.is_cpu() {
+        true => config.train.batch.min(EVAL_BATCH),
+        false => EVAL_BATCH_GPU,
     });
     let total = data.len(split);
     let progress = bar(
@@ -274,7 +272,7 @@ fn layer_table(config: &Config, record: &EvalRecord) {
 }
 
 pub fn sample(args: &args::Sample) -> Result<()> {
-    let device = device(&args.compute)?;
+    let device = args.compute.open()?;
     if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
         return Err(Error::new(format!(
             "--temperature {} is not a temperature; give 0 or more",
@@ -337,7 +335,7 @@ pub fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -
 }
 
 pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
-    let device = device(&args.compute)?;
+    let device = args.compute.open()?;
     let trained = Trained::open(&args.run)?.on(device);
     let config = trained.config();
     let (size, channels) = (config.model.size, config.model.image_channels);
@@ -473,13 +471,4 @@ pub fn presets(args: &args::Presets) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// What was asked for, ready to compute.
-pub fn device(compute: &Compute) -> Result<Device> {
-    Ok(match compute.open()? {
-        None => Device::Cpu,
-        Some((gpu, Format::F32)) => Device::Cuda(gpu, Precision::F32),
-        Some((gpu, Format::Bf16)) => Device::Cuda(gpu, Precision::Bf16),
-    })
 }

@@ -5,25 +5,16 @@
 
 use crate::args;
 use crate::terminal::line;
-use rrvq::Result;
 use rrvq::device::cpu::simd::{Isa, isa};
-use rrvq::device::cuda::driver::{Gpu, Info, size};
-use rrvq::device::cuda::library::{self, Found, Library};
-use rrvq::device::cuda::{nvrtc, trial};
+use rrvq::device::{CudaReport, LibraryReport, bytes_text, cuda_report};
+use rrvq::{Result, cache_dir};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Why CUDA cannot be used, in the libraries' and the driver's own sentences.
-type Reason = String;
-
 struct Machine {
-    found: &'static Found,
+    cuda: CudaReport,
     /// The number of the driver's release, where the system tells.
     driver_release: Option<String>,
-    /// Each with the reason it cannot be used, if there is one.
-    gpus: Vec<(Info, Option<Reason>)>,
-    /// Why there is no GPU to list.
-    no_gpu: Option<Reason>,
     cache: Option<(PathBuf, Contents)>,
 }
 
@@ -45,53 +36,15 @@ pub fn doctor(args: &args::Doctor) -> Result<()> {
 
 impl Machine {
     fn look() -> Machine {
-        let found = library::find();
-        let complete = library::missing_sentence(found).is_none();
-        let listed = Gpu::list();
-        let no_gpu = listed.as_ref().err().map(|error| error.to_string());
-        let gpus = listed.unwrap_or_default().into_iter().map(|info| {
-            // Opened even when libraries are missing, so that a GPU that is too old is told apart.
-            let opened = Gpu::open(info.ordinal);
-            let tried = opened.and_then(|gpu| match complete {
-                true => trial::run(&gpu),
-                false => Ok(()),
-            });
-            (info, tried.err().map(|error| error.to_string()))
-        });
         Machine {
-            gpus: gpus.collect(),
-            no_gpu,
-            found,
+            cuda: cuda_report(),
             driver_release: std::fs::read_to_string("/sys/module/nvidia/version")
                 .ok()
                 .map(|text| text.trim().to_string()),
-            cache: nvrtc::cache_dir().map(|folder| {
+            cache: cache_dir().map(|folder| {
                 let contents = contents(&folder);
                 (folder, contents)
             }),
-        }
-    }
-
-    /// The numbers of the GPUs that can be used, or why there is none.
-    fn cuda(&self) -> std::result::Result<Vec<usize>, Reason> {
-        if let Some(sentence) = library::missing_sentence(self.found) {
-            return Err(sentence);
-        }
-        if let Some(reason) = &self.no_gpu {
-            return Err(reason.clone());
-        }
-        let ready: Vec<usize> = self
-            .gpus
-            .iter()
-            .filter(|(_, reason)| reason.is_none())
-            .map(|(info, _)| info.ordinal)
-            .collect();
-        match ready.is_empty() {
-            false => Ok(ready),
-            true => {
-                let first = self.gpus.iter().find_map(|(_, reason)| reason.clone());
-                Err(first.unwrap_or_else(|| "the NVIDIA driver lists no GPU".into()))
-            }
         }
     }
 
@@ -99,34 +52,32 @@ impl Machine {
         let say = |what: &str, text: String| line(format!("{what:<10}{text}"));
         let threads = rayon::current_num_threads();
         say("CPU", format!("{}, {threads} threads", simd_title()));
-        for (info, reason) in &self.gpus {
-            let mut text = info.to_string();
-            if let Some(free) = info.memory_free {
-                text.push_str(&format!(", {} free", size(free)));
+        for gpu in &self.cuda.gpus {
+            let mut text = gpu.info.to_string();
+            if let Some(free) = gpu.info.memory_free {
+                text.push_str(&format!(", {} free", bytes_text(free)));
             }
-            if let Some(reason) = reason {
+            if let Some(reason) = &gpu.problem {
                 text.push_str(&format!("; cannot be used: {reason}"));
             }
             say("GPU", text);
         }
-        if let Some(reason) = &self.no_gpu {
+        if let Some(reason) = &self.cuda.no_gpu {
             say("GPU", format!("none: {reason}"));
         }
-        let titles = ["driver", "NVRTC", "cuBLASLt", "cuDNN"];
-        for (title, part) in titles.into_iter().zip(self.found.parts()) {
-            let text = match part.found {
-                Some(library) if title == "driver" => {
+        for library in &self.cuda.libraries {
+            let text = match &library.found {
+                Some((path, version)) if library.name == "driver" => {
                     let release = self.driver_release.as_ref();
                     let release = release.map_or(String::new(), |r| format!("{r}, "));
-                    let path = library.path.display();
-                    format!("{release}CUDA {} at most ({path})", library.version)
+                    format!("{release}CUDA {version} at most ({})", path.display())
                 }
-                Some(library) => format!("{} ({})", library.version, library.path.display()),
-                None => format!("not found ({})", part.packages),
+                Some((path, version)) => format!("{version} ({})", path.display()),
+                None => format!("not found ({})", library.packages),
             };
-            say(title, text);
+            say(library.name, text);
         }
-        for reason in &self.found.refused {
+        for reason in &self.cuda.refused {
             say("refused", reason.clone());
         }
         match &self.cache {
@@ -136,12 +87,12 @@ impl Machine {
                     "{}, {} files, {}",
                     folder.display(),
                     held.files,
-                    size(held.bytes)
+                    bytes_text(held.bytes)
                 ),
             ),
             None => say("cache", "none: kernels are compiled anew each time".into()),
         }
-        match self.cuda() {
+        match self.cuda.ready() {
             Ok(ready) => {
                 let names: Vec<String> = ready.iter().map(|n| format!("cuda:{n}")).collect();
                 line(format!(
@@ -156,21 +107,27 @@ impl Machine {
     }
 
     fn json(&self) -> Value {
-        let cuda = self.cuda();
-        let library = |library: &Option<Library>| match library {
-            Some(library) => json!({
-                "path": library.path.display().to_string(), "version": library.version.to_string(),
-            }),
-            None => Value::Null,
+        let cuda = self.cuda.ready();
+        let library = |name: &str| {
+            let named = |library: &&LibraryReport| library.name == name;
+            let found = self.cuda.libraries.iter().find(named);
+            match found.and_then(|library| library.found.as_ref()) {
+                Some((path, version)) => {
+                    json!({ "path": path.display().to_string(), "version": version })
+                }
+                None => Value::Null,
+            }
         };
-        let mut driver = library(&self.found.cuda);
+        let mut driver = library("driver");
         if let Some(fields) = driver.as_object_mut() {
             fields.insert("release".into(), json!(self.driver_release));
         }
         let gpus: Vec<Value> = self
+            .cuda
             .gpus
             .iter()
-            .map(|(info, reason)| {
+            .map(|gpu| {
+                let (info, reason) = (&gpu.info, &gpu.problem);
                 json!({
                     "device": format!("cuda:{}", info.ordinal), "name": info.name,
                     "compute_capability": format!("{}.{}", info.compute.0, info.compute.1),
@@ -187,9 +144,9 @@ impl Machine {
             "cuda": { "ready": cuda.is_ok(), "reason": cuda.err() },
             "gpus": gpus,
             "libraries": {
-                "driver": driver, "nvrtc": library(&self.found.nvrtc),
-                "cublaslt": library(&self.found.cublaslt), "cudnn": library(&self.found.cudnn),
-                "refused": self.found.refused,
+                "driver": driver, "nvrtc": library("NVRTC"),
+                "cublaslt": library("cuBLASLt"), "cudnn": library("cuDNN"),
+                "refused": self.cuda.refused,
             },
             "cache": cache,
         })

@@ -1,7 +1,7 @@
 //! `rrvq prior`, and what other commands say of a prior.
 
 use crate::args;
-use crate::commands::{as_typed, device};
+use crate::commands::as_typed;
 use crate::terminal::{Follow, grouped, line, watch_for_interrupts};
 use rrvq::config::Config;
 use rrvq::evaluate::EvalRecord;
@@ -12,7 +12,7 @@ use rrvq::{Error, Result, TrainOptions, Trainer};
 use serde_json::{Value, json};
 
 pub fn prior(args: &args::Prior) -> Result<()> {
-    let device = device(&args.compute)?;
+    let device = args.compute.open()?;
     let run = Run::open(&args.run)?;
     let existing = match (args.resume, args.overwrite) {
         (true, _) => Existing::Resume,

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use rrvq::dataset::Split;
 use rrvq::error::{Error, Result};
 use rrvq::picture::{Part, Picture};
-use rrvq_tensor::device::cache_dir;
+use rrvq_tensor::cache_dir;
 use std::io;
 use std::path::{Path, PathBuf};
 

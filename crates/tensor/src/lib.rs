@@ -16,6 +16,7 @@
 //! The crate knows tensors, not images or VAEs; the one operation of a domain is the fused responsibility
 //! ([`op::Embeddings`]).
 
+mod cache;
 pub mod compile;
 pub mod device;
 mod error;
@@ -27,6 +28,7 @@ pub mod params;
 pub mod rng;
 mod simplify;
 
+pub use cache::cache_dir;
 pub use compile::{Plan, compile};
 pub use device::{Data, Device, Precision, Program, Store};
 pub use error::{Error, Result};

@@ -5,7 +5,6 @@ mod cases;
 mod common;
 
 use common::{Draw, inputs, normal};
-use rrvq_tensor::device::cuda::driver::Gpu;
 use rrvq_tensor::device::{Device, Precision, Program, counter};
 use rrvq_tensor::{DType, Data, Graph, Init, Layout, Store, Var, grad};
 use std::sync::Mutex;
@@ -20,8 +19,8 @@ static FAILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// One test at a time has the GPU.
 static BUSY: Mutex<()> = Mutex::new(());
 
-fn gpu() -> Option<Gpu> {
-    match Gpu::open(0) {
+fn gpu() -> Option<Device> {
+    match Device::cuda(0, Precision::F32) {
         Ok(gpu) => Some(gpu),
         Err(e) => {
             println!("skipped: {e}");
@@ -84,7 +83,7 @@ fn check_gradient(name: &str, draw: &Draw, shapes: &[Vec<usize>], values: Vec<Ve
     let Some(gpu) = gpu() else { return };
     let expected = outputs(&Device::Cpu, draw, shapes, &values).expect("runs on the CPU");
     for (precision, limit) in [(Precision::F32, F32), (Precision::Bf16, BF16)] {
-        let device = Device::Cuda(gpu.clone(), precision);
+        let device = gpu.with_precision(precision);
         let got = match outputs(&device, draw, shapes, &values) {
             Ok(got) => got,
             Err(e) => {
@@ -167,8 +166,7 @@ fn training(device: &Device, steps: u64) -> (Vec<f32>, Vec<f32>) {
 #[test]
 fn parts_of_states_are_read_and_replaced_on_the_device() {
     let _alone = BUSY.lock();
-    let Some(gpu) = gpu() else { return };
-    let device = Device::Cuda(gpu, Precision::F32);
+    let Some(device) = gpu() else { return };
     let g = Graph::new();
     let state = g.state("s", 8);
     g.assign("s", state * 2.0);
@@ -192,7 +190,7 @@ fn states_live_on_the_device_and_two_runs_give_the_same_losses() {
     let Some(gpu) = gpu() else { return };
     let (losses, theta) = training(&Device::Cpu, 5);
     for (precision, limit) in [(Precision::F32, 1e-4), (Precision::Bf16, 2e-2)] {
-        let device = Device::Cuda(gpu.clone(), precision);
+        let device = gpu.with_precision(precision);
         let (first, there) = training(&device, 5);
         let (second, again) = training(&device, 5);
         assert_eq!(first, second, "two runs in {}", precision.name());

@@ -4,18 +4,27 @@ use super::{Dataset, Split};
 use crate::error::Result;
 use rayon::prelude::*;
 use rrvq_tensor::Device;
-use rrvq_tensor::device::Bank;
+use rrvq_tensor::device::{FLIPPED, RowBank, RowLayout};
 
 /// The first `count` images of `split`, on `device`.
-pub fn put(device: &Device, data: &dyn Dataset, split: Split, count: usize) -> Result<Bank> {
-    let [height, width, channels] = data.shape();
-    let item = height * width * channels;
-    let mut bytes = vec![0; count * item];
+pub fn put(device: &Device, data: &dyn Dataset, split: Split, count: usize) -> Result<RowBank> {
+    let layout = layout(data);
+    let mut bytes = vec![0; count * layout.bytes];
     bytes
-        .par_chunks_exact_mut(item)
+        .par_chunks_exact_mut(layout.bytes)
         .enumerate()
         .for_each(|(index, image)| data.read(split, index, image));
-    Ok(Bank::new(device, bytes, item, width, channels)?)
+    Ok(RowBank::new(device, bytes, layout)?)
+}
+
+/// An image as a row of bytes that is flipped left to right.
+pub fn layout(data: &dyn Dataset) -> RowLayout {
+    let [height, width, channels] = data.shape();
+    RowLayout {
+        bytes: height * width * channels,
+        axis: width,
+        element: channels,
+    }
 }
 
 /// The same where it pays and fits; the CPU reads from memory anyway.
@@ -24,14 +33,12 @@ pub fn put_if_useful(
     data: &dyn Dataset,
     split: Split,
     count: usize,
-) -> Result<Option<Bank>> {
-    let Device::Cuda(gpu, _) = device else {
+) -> Result<Option<RowBank>> {
+    let Some((free, _)) = device.memory()? else {
         return Ok(None);
     };
-    let (free, _) = gpu.memory()?;
     let bytes = count * data.shape().iter().product::<usize>();
-    // The top bit of an image's number says that it is mirrored.
-    if bytes > free / 2 || count >= 1 << 31 {
+    if bytes > free / 2 || count >= FLIPPED as usize {
         return Ok(None);
     }
     put(device, data, split, count).map(Some)

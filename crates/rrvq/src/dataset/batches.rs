@@ -7,7 +7,7 @@ use super::{Dataset, Split, bank};
 use crate::error::Result;
 use crate::streams::{MIRROR, SHUFFLE};
 use rrvq_tensor::Device;
-use rrvq_tensor::device::{Bank, MIRRORED, mirror};
+use rrvq_tensor::device::{FLIPPED, RowBank};
 use rrvq_tensor::rng::philox4x32_10;
 
 /// Batches of training images.
@@ -20,7 +20,7 @@ pub struct Batches<'a> {
     epoch: Option<(u64, Vec<u32>)>,
     buffer: Vec<u8>,
     /// All training images on a device, once they were put there.
-    bank: Option<Bank>,
+    bank: Option<RowBank>,
 }
 
 impl<'a> Batches<'a> {
@@ -54,32 +54,30 @@ impl<'a> Batches<'a> {
     }
 
     /// The training images on the device, in the order [`rows`](Self::rows) numbers them.
-    pub fn bank(&self) -> Option<&Bank> {
+    pub fn bank(&self) -> Option<&RowBank> {
         self.bank.as_ref()
     }
 
-    /// The numbers of the images of `step`, counted from 0; those to be mirrored have the bit [`MIRRORED`].
+    /// The numbers of the images of `step`, counted from 0; those to be mirrored have the bit [`FLIPPED`].
     pub fn rows(&mut self, step: u64) -> Vec<u32> {
         let (len, batch) = (self.data.len(Split::Train) as u64, self.batch);
         let row = |i: usize| {
             let place = step * batch as u64 + i as u64;
             let index = self.permuted(place / len, (place % len) as usize);
             let mirrored = self.flip && words(self.seed, MIRROR, place)[0] & 1 == 1;
-            index | if mirrored { MIRRORED } else { 0 }
+            index | if mirrored { FLIPPED } else { 0 }
         };
         (0..batch).map(row).collect()
     }
 
     /// The images of `step`, counted from 0.
     pub fn at(&mut self, step: u64) -> &[u8] {
-        let [_, width, channels] = self.data.shape();
+        let layout = bank::layout(self.data);
         let rows = self.rows(step);
-        let image = self.buffer.len() / self.batch;
-        for (row, out) in rows.iter().zip(self.buffer.chunks_exact_mut(image)) {
-            self.data
-                .read(Split::Train, (row & !MIRRORED) as usize, out);
-            if row & MIRRORED != 0 {
-                mirror(out, width, channels);
+        for (row, out) in rows.iter().zip(self.buffer.chunks_exact_mut(layout.bytes)) {
+            self.data.read(Split::Train, (row & !FLIPPED) as usize, out);
+            if row & FLIPPED != 0 {
+                layout.flip(out);
             }
         }
         &self.buffer

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Inference, Model, Scorer, Scores};
-use rrvq_tensor::device::{Bank, counter};
+use rrvq_tensor::device::{RowBank, counter};
 use rrvq_tensor::{Device, Store};
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ pub struct Evaluator<'a> {
     data: &'a dyn Dataset,
     scorer: Scorer,
     /// The first images of splits on the device, and how many.
-    banks: Vec<(Split, usize, Bank)>,
+    banks: Vec<(Split, usize, RowBank)>,
 }
 
 impl<'a> Evaluator<'a> {
@@ -122,7 +122,7 @@ impl<'a> Evaluator<'a> {
     }
 
     fn put_on_device(&mut self, split: Split, count: usize) -> Result<()> {
-        let there = |(has, len, _): &(Split, usize, Bank)| *has == split && *len >= count;
+        let there = |(has, len, _): &(Split, usize, RowBank)| *has == split && *len >= count;
         if !self.banks.iter().any(there) {
             self.banks.retain(|(has, ..)| *has != split);
             let bank = bank::put_if_useful(&self.device, self.data, split, count)?;

@@ -7,7 +7,7 @@ use super::{Model, one};
 use crate::error::Result;
 use crate::latent;
 use crate::model::Hierarchy;
-use rrvq_tensor::device::{Bank, Frame};
+use rrvq_tensor::device::{Frame, RowBank};
 use rrvq_tensor::{DType, Data, Device, Graph, Plan, Program, Store, Var};
 
 /// One question about each image of a batch.
@@ -160,7 +160,7 @@ impl Scorer {
     pub fn replay(
         &mut self,
         store: &mut Store,
-        bank: &Bank,
+        bank: &RowBank,
         batches: &[(u32, usize, [u32; 4])],
     ) -> Result<Vec<Scores>> {
         let rows = |&(first, count, _): &(u32, usize, [u32; 4])| -> Vec<u32> {

@@ -11,24 +11,23 @@ pub mod report;
 use rrvq::config::Config;
 use rrvq::dataset::{Dataset, Split};
 use rrvq_tensor::device::counter;
-use rrvq_tensor::device::cuda::driver::Gpu;
 use rrvq_tensor::rng::{Distribution, Noise, fill, philox4x32_10};
 use rrvq_tensor::{Data, Device, Precision, Program, Store};
 use std::sync::{Mutex, MutexGuard};
 
 /// The first GPU, which no other test of this program uses meanwhile.
-pub struct Alone {
-    gpu: Gpu,
+pub struct Exclusive {
+    gpu: Device,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// The GPU, or a printed word why there is none.
-pub fn gpu() -> Option<Alone> {
+/// The GPU, or a printed reason why there is none.
+pub fn gpu() -> Option<Exclusive> {
     static TURN: Mutex<()> = Mutex::new(());
     // A test that failed while it had its turn leaves nothing behind that the next one needs.
     let turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
-    match Gpu::open(0) {
-        Ok(gpu) => Some(Alone { gpu, _turn: turn }),
+    match Device::cuda(0, Precision::F32) {
+        Ok(gpu) => Some(Exclusive { gpu, _turn: turn }),
         Err(e) => {
             println!("skipped: {e}");
             None
@@ -36,17 +35,13 @@ pub fn gpu() -> Option<Alone> {
     }
 }
 
-impl Alone {
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
-    }
-
+impl Exclusive {
     pub fn f32(&self) -> Device {
-        Device::Cuda(self.gpu.clone(), Precision::F32)
+        self.gpu.clone()
     }
 
     pub fn bf16(&self) -> Device {
-        Device::Cuda(self.gpu.clone(), Precision::Bf16)
+        self.gpu.with_precision(Precision::Bf16)
     }
 
     pub fn both(&self) -> [Device; 2] {

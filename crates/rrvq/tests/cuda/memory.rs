@@ -8,8 +8,8 @@ const LARGE: usize = 1 << 29;
 
 #[test]
 fn a_plan_that_does_not_fit_names_both_numbers() {
-    let Some(alone) = gpu() else { return };
-    let (free, total) = alone.gpu().memory().unwrap();
+    let Some(gpu) = gpu() else { return };
+    let (free, total) = gpu.f32().memory().unwrap().expect("a GPU has memory");
     let count = total / (LARGE * 4) + 2;
     let g = Graph::new();
     let inputs: Vec<Var<'_>> = (0..count)
@@ -17,7 +17,7 @@ fn a_plan_that_does_not_fit_names_both_numbers() {
         .collect();
     let sums: Vec<Var<'_>> = inputs.iter().map(|x| x.sum().reshape(&[1])).collect();
     let sum = g.concat(&sums, 0).sum();
-    let refused = Program::new(&alone.f32(), &g, &Layout::default(), &[("sum", sum)]);
+    let refused = Program::new(&gpu.f32(), &g, &Layout::default(), &[("sum", sum)]);
     let said = refused.err().expect("it cannot fit").to_string();
     println!("{said}");
     let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
@@ -31,6 +31,6 @@ fn a_plan_that_does_not_fit_names_both_numbers() {
     // Others may use the GPU meanwhile, but hardly for more than this.
     assert!(near(free, 2.0), "{said}");
     assert!(said.contains("train.batch"), "{said}");
-    let (after, _) = alone.gpu().memory().unwrap();
+    let (after, _) = gpu.f32().memory().unwrap().expect("a GPU has memory");
     assert!(after.abs_diff(free) <= 2 << 30, "nothing was taken");
 }

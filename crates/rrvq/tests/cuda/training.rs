@@ -5,7 +5,7 @@ use rrvq::config::Config;
 use rrvq::dataset::Batches;
 use rrvq::dataset::Dataset;
 use rrvq::programs::{Model, Step, StepInput, StepOutcome};
-use rrvq_tensor::device::MIRRORED;
+use rrvq_tensor::device::FLIPPED;
 use rrvq_tensor::optim::STATES;
 use rrvq_tensor::{Device, Store};
 
@@ -133,7 +133,7 @@ fn check_bursts(device: &Device) {
         let what = format!("{name}, {}", named(device));
         let new = || Training::new(device, &config, &DATA);
         let rows = new().batches.rows(0);
-        let mirrored = rows.iter().filter(|row| *row & MIRRORED != 0).count();
+        let mirrored = rows.iter().filter(|row| *row & FLIPPED != 0).count();
         assert!((1..rows.len()).contains(&mirrored), "some are mirrored");
         let singly = new().one_by_one(20).end();
         new()

@@ -25,6 +25,7 @@ use crate::params::Layout;
 use crate::rng::Distribution;
 use crate::{Error, Result};
 
+#[cfg(feature = "cuda")]
 pub(crate) use fuse::gcd;
 pub(crate) use layout::Live;
 

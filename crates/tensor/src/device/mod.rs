@@ -2,15 +2,23 @@
 //!
 //! A [`Device`] is chosen once and handed down; [`Program`] and [`Store`] hide which one it was.
 
+mod backend;
 pub mod cost;
 pub mod cpu;
+#[cfg(feature = "cuda")]
 pub mod cuda;
+mod name;
 mod program;
+mod report;
+mod rows;
 mod store;
 
-pub use cuda::nvrtc::cache_dir;
-pub use cuda::program::{Frame, Timed};
-pub use program::{Bank, MIRRORED, Program, mirror};
+use crate::{Error, Result};
+
+pub use name::DeviceName;
+pub use program::{Program, Timed};
+pub use report::{CudaReport, GpuInfo, GpuReport, LibraryReport, bytes_text, cuda_report};
+pub use rows::{FLIPPED, Frame, RowBank, RowLayout};
 pub(crate) use store::find_input;
 pub use store::{Data, Store, counter};
 
@@ -33,17 +41,37 @@ impl Precision {
 
 /// What computes.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Device {
+    /// The processor: the same bits for any number of threads and any instruction set.
     Cpu,
-    Cuda(cuda::driver::Gpu, Precision),
+    /// A GPU; made by [`Device::cuda`].
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::CudaDevice),
 }
 
 impl Device {
+    /// The GPU of number `ordinal`, counted from 0. The error says what is missing: CUDA support in this build, a
+    /// library, or the GPU itself.
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+    pub fn cuda(ordinal: usize, precision: Precision) -> Result<Device> {
+        #[cfg(feature = "cuda")]
+        return Ok(Device::Cuda(cuda::CudaDevice::open(ordinal, precision)?));
+        #[cfg(not(feature = "cuda"))]
+        return Err(Error::new(report::NO_CUDA));
+    }
+
+    /// The first GPU if it can be used, else the CPU; `precision` is the GPU's.
+    pub fn auto(precision: Precision) -> Device {
+        Device::cuda(0, precision).unwrap_or(Device::Cpu)
+    }
+
     /// As it is typed.
     pub fn name(&self) -> &'static str {
         match self {
             Device::Cpu => "cpu",
-            Device::Cuda(..) => "cuda",
+            #[cfg(feature = "cuda")]
+            Device::Cuda(_) => "cuda",
         }
     }
 
@@ -51,12 +79,45 @@ impl Device {
     pub fn precision(&self) -> Precision {
         match self {
             Device::Cpu => Precision::F32,
-            Device::Cuda(_, precision) => *precision,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(on) => on.precision,
         }
     }
 
+    /// The same device, storing maps in another way. The CPU stores them in f32 only.
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+    pub fn with_precision(&self, precision: Precision) -> Device {
+        match self {
+            Device::Cpu => Device::Cpu,
+            #[cfg(feature = "cuda")]
+            Device::Cuda(on) => Device::Cuda(cuda::CudaDevice {
+                precision,
+                ..on.clone()
+            }),
+        }
+    }
+
+    /// Whether this is the CPU.
     pub fn is_cpu(&self) -> bool {
         matches!(self, Device::Cpu)
+    }
+
+    /// Free and total bytes of the device's own memory; `None` for the CPU, which shares the host's.
+    pub fn memory(&self) -> Result<Option<(usize, usize)>> {
+        match self {
+            Device::Cpu => Ok(None),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(on) => on.gpu.memory().map(Some),
+        }
+    }
+}
+
+/// Opens a device by [name](DeviceName), in its default precision.
+impl std::str::FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Device> {
+        text.parse::<DeviceName>()?.open(None)
     }
 }
 

@@ -1,27 +1,19 @@
 //! A compiled graph on whichever device was chosen, behind one set of calls.
 //!
-//! Whoever trains or samples does not ask where: the same drawing becomes a CPU program or a CUDA one. Besides
-//! single runs there is [`replay`](Program::replay), many runs in a row whose images are picked from a [`Bank`]
-//! beside the program, so that a fast device never waits for the host.
+//! Code that trains or samples does not ask where it runs: the same graph becomes a CPU program or a CUDA one.
+//! Besides single runs there is [`replay`](Program::replay), many runs in a row that gather an input from a
+//! [`RowBank`] beside the program, so that a fast device never waits for the host.
 
-use super::cuda::program::{self as cuda, Frame, Timed};
-use super::{Device, cost, cpu};
-use crate::compile::{Kernel, Plan, compile};
-use crate::graph::{DType, Graph, Var};
+use super::backend::Executable;
+use super::{Data, Device, Frame, RowBank, Store, cpu};
+use crate::Result;
+use crate::compile::{Plan, compile};
+use crate::graph::{Graph, Var};
 use crate::params::Layout;
-use crate::{Data, Error, Result, Store};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 /// A graph that is ready to run.
-pub struct Program {
-    on: On,
-}
-
-enum On {
-    Cpu(Box<cpu::Program>),
-    Cuda(Box<cuda::Program>),
-}
+pub struct Program(Box<dyn Executable>);
 
 impl Program {
     /// Compiles what `outputs` and the graph's assignments need.
@@ -31,38 +23,27 @@ impl Program {
         layout: &Layout,
         outputs: &[(&str, Var<'_>)],
     ) -> Result<Self> {
-        let on = match device {
-            Device::Cpu => On::Cpu(Box::new(cpu::Program::new(compile(
-                graph, layout, outputs,
-            )?))),
-            Device::Cuda(gpu, precision) => On::Cuda(Box::new(cuda::Program::new(
-                gpu, *precision, graph, layout, outputs,
-            )?)),
-        };
-        Ok(Program { on })
+        Ok(Program(match device {
+            Device::Cpu => Box::new(cpu::Program::new(compile(graph, layout, outputs)?)),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(on) => Box::new(super::cuda::program::Program::new(
+                on, graph, layout, outputs,
+            )?),
+        }))
     }
 
     pub fn plan(&self) -> &Plan {
-        match &self.on {
-            On::Cpu(program) => program.plan(),
-            On::Cuda(program) => program.plan(),
-        }
+        self.0.plan()
     }
 
     /// Bytes the program works in, on its device.
     pub fn bytes(&self) -> usize {
-        match &self.on {
-            On::Cpu(program) => program.plan().arena_bytes(),
-            On::Cuda(program) => program.bytes(),
-        }
+        self.0.bytes()
     }
 
     /// Runs once. Inputs are matched by name; states are read from and written to `store`.
     pub fn run(&mut self, store: &mut Store, inputs: &[(&str, Data<'_>)]) -> Result<()> {
-        match &mut self.on {
-            On::Cpu(program) => program.run(store, inputs),
-            On::Cuda(program) => program.run(store, inputs),
-        }
+        self.0.run(store, inputs)
     }
 
     /// Runs once for each frame, in order, and gives the f32 outputs of each, one after another in the order they
@@ -70,35 +51,20 @@ impl Program {
     pub fn replay(
         &mut self,
         store: &mut Store,
-        bank: &Bank,
+        bank: &RowBank,
         frames: &[Frame<'_>],
     ) -> Result<Vec<Vec<f32>>> {
-        match (&mut self.on, &bank.on) {
-            (On::Cpu(program), Stored::Cpu(bytes)) => frames
-                .iter()
-                .map(|frame| replay_one(program, store, bank, bytes, frame))
-                .collect(),
-            (On::Cuda(program), Stored::Cuda(there)) => program.replay(store, there, frames),
-            _ => Err(Error::new(
-                "the images were put on another device than the program; put them on the same",
-            )),
-        }
+        self.0.replay(store, bank, frames)
     }
 
     /// An f32 output of the last run. Asking for one that was not compiled is a mistake in the program.
     pub fn output(&self, name: &str) -> Result<Cow<'_, [f32]>> {
-        match &self.on {
-            On::Cpu(program) => Ok(program.output(name).into()),
-            On::Cuda(program) => Ok(program.output(name)?.into()),
-        }
+        self.0.output(name)
     }
 
     /// An output of indices.
     pub fn output_u32(&self, name: &str) -> Result<Vec<u32>> {
-        match &self.on {
-            On::Cpu(program) => Ok(program.output_u32(name)),
-            On::Cuda(program) => program.output_u32(name),
-        }
+        self.0.output_u32(name)
     }
 
     /// A scalar output.
@@ -113,127 +79,36 @@ impl Program {
         inputs: &[(&str, Data<'_>)],
         repeats: usize,
     ) -> Result<Vec<Timed>> {
-        let mut kinds = match &mut self.on {
-            On::Cpu(program) => profile_here(program, store, inputs, repeats)?,
-            On::Cuda(program) => {
-                program.run(store, inputs)?;
-                program.profile(store, repeats)?
-            }
-        };
+        let mut kinds = self.0.profile(store, inputs, repeats)?;
         kinds.sort_by(|a, b| b.micros.total_cmp(&a.micros));
         Ok(kinds)
     }
 }
 
-fn profile_here(
-    program: &mut cpu::Program,
-    store: &mut Store,
-    inputs: &[(&str, Data<'_>)],
-    repeats: usize,
-) -> Result<Vec<Timed>> {
-    let repeats = repeats.max(1);
-    let mut kinds: BTreeMap<&'static str, Timed> = BTreeMap::new();
-    for round in 0..repeats {
-        program.run_timed(store, inputs, |kernel: &Kernel, time| {
-            let kind = cost::kind(kernel);
-            let row = kinds.entry(kind).or_insert(Timed {
-                kind,
-                micros: 0.0,
-                flops: 0.0,
-                bytes: 0.0,
-                launches: 0,
-            });
-            row.micros += time.as_secs_f64() * 1e6 / repeats as f64;
-            if round == 0 {
-                row.flops += cost::flops(kernel);
-                row.bytes += cost::bytes(kernel);
-                row.launches += 1;
-            }
-        })?;
-    }
-    Ok(kinds.into_values().collect())
+/// The time of all kernels of a kind in one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// The kind of kernel, such as "convolution".
+    pub kind: &'static str,
+    /// Microseconds of a run.
+    pub micros: f64,
+    /// Arithmetic operations of a run; a multiplication with its addition counts as two.
+    pub flops: f64,
+    /// Bytes that are read and written in a run, each tensor once.
+    pub bytes: f64,
+    /// Kernels of this kind in a run.
+    pub launches: usize,
 }
 
-/// A bit of a row's number that asks for the mirrored image.
-pub const MIRRORED: u32 = 1 << 31;
-
-/// Many images as bytes, where a device picks from them by number.
-pub struct Bank {
-    on: Stored,
-    item: usize,
-    width: usize,
-    channels: usize,
-}
-
-enum Stored {
-    Cpu(Vec<u8>),
-    Cuda(cuda::Bank),
-}
-
-impl Bank {
-    /// Puts images of `item` bytes each on the device; rows of `width` pixels of `channels` bytes.
-    pub fn new(
-        device: &Device,
-        bytes: Vec<u8>,
-        item: usize,
-        width: usize,
-        channels: usize,
-    ) -> Result<Self> {
-        let on = match device {
-            Device::Cpu => Stored::Cpu(bytes),
-            Device::Cuda(gpu, _) => {
-                Stored::Cuda(cuda::Bank::new(gpu, &bytes, item, width, channels)?)
-            }
-        };
-        Ok(Bank {
-            on,
-            item,
-            width,
-            channels,
-        })
-    }
-}
-
-fn replay_one(
-    program: &mut cpu::Program,
-    store: &mut Store,
-    bank: &Bank,
-    bytes: &[u8],
-    frame: &Frame<'_>,
-) -> Result<Vec<f32>> {
-    let mut images = Vec::with_capacity(frame.rows.len() * bank.item);
-    for row in frame.rows {
-        let index = (row & !MIRRORED) as usize;
-        let start = images.len();
-        let Some(image) = bytes.chunks_exact(bank.item).nth(index) else {
-            let have = bytes.len() / bank.item;
-            return Err(Error::new(format!(
-                "image {index} was asked for, but the device has {have}"
-            )));
-        };
-        images.extend_from_slice(image);
-        if row & MIRRORED != 0 {
-            mirror(&mut images[start..], bank.width, bank.channels);
-        }
-    }
-    let mut inputs = frame.inputs.to_vec();
-    inputs.push((frame.gathered, Data::U8(&images)));
-    program.run(store, &inputs)?;
-    let floats = |named: &&crate::compile::Named| named.dtype != DType::U32;
-    let outputs = program.plan().outputs.iter().filter(floats);
-    Ok(outputs
-        .flat_map(|named| program.output(&named.name))
-        .copied()
-        .collect())
-}
-
-/// Left becomes right.
-pub fn mirror(image: &mut [u8], width: usize, channels: usize) {
-    for row in image.chunks_exact_mut(width * channels) {
-        for x in 0..width / 2 {
-            for c in 0..channels {
-                row.swap(x * channels + c, (width - 1 - x) * channels + c);
-            }
+impl Timed {
+    /// Nothing counted yet.
+    pub(crate) fn new(kind: &'static str) -> Self {
+        Timed {
+            kind,
+            micros: 0.0,
+            flops: 0.0,
+            bytes: 0.0,
+            launches: 0,
         }
     }
 }
@@ -241,6 +116,8 @@ pub fn mirror(image: &mut [u8], width: usize, channels: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::{FLIPPED, RowLayout};
+    use crate::graph::DType;
 
     /// The sum of each image weighted by column, and a counter of runs in the store.
     fn drawn(device: &Device) -> Program {
@@ -260,10 +137,15 @@ mod tests {
     }
 
     #[test]
-    fn replaying_picks_and_mirrors_and_keeps_states() {
+    fn replaying_gathers_and_flips_and_updates_states() {
         let device = Device::Cpu;
         let mut program = drawn(&device);
-        let bank = Bank::new(&device, vec![1, 2, 3, 10, 20, 30], 3, 3, 1).unwrap();
+        let layout = RowLayout {
+            bytes: 3,
+            axis: 3,
+            element: 1,
+        };
+        let bank = RowBank::new(&device, vec![1, 2, 3, 10, 20, 30], layout).unwrap();
         let mut store = Store::with("runs", vec![0.0]);
         let columns = [100.0, 10.0, 1.0];
         let inputs = [("columns", Data::F32(&columns))];
@@ -272,12 +154,12 @@ mod tests {
             rows,
             gathered: "images",
         };
-        let frames = [frame(&[0, 1]), frame(&[1, MIRRORED])];
+        let frames = [frame(&[0, 1]), frame(&[1, FLIPPED])];
         let found = program.replay(&mut store, &bank, &frames).unwrap();
         assert_eq!(found, [vec![1.0, 123.0, 1230.0], vec![2.0, 1230.0, 321.0]]);
         assert_eq!(store.get("runs"), [2.0]);
         let said = program.replay(&mut store, &bank, &[frame(&[0, 2])]);
-        assert!(said.unwrap_err().to_string().contains("image 2"));
+        assert!(said.unwrap_err().to_string().contains("row 2"));
         let said = program.replay(&mut store, &bank, &[frame(&[0])]);
         assert!(said.unwrap_err().to_string().contains("images"));
     }

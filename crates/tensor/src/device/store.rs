@@ -3,7 +3,7 @@
 //! Vectors live on the host. A device of its own keeps a second copy beside them and works on that; the host's is
 //! then behind until [`Store::fetch`] is asked for, so that training never waits for a copy nobody reads.
 
-use super::cuda::program::Resident;
+use super::backend::DeviceCopy;
 use crate::compile::Named;
 use crate::graph::DType;
 use crate::{Error, Result};
@@ -14,8 +14,8 @@ use std::ops::Range;
 #[derive(Default)]
 pub struct Store {
     pub(crate) vectors: BTreeMap<String, Vec<f32>>,
-    /// The copy on a CUDA device, once a program there has run on this store.
-    pub(crate) resident: Option<Resident>,
+    /// The copy in a device's memory, once a program there has run on this store.
+    pub(crate) copy: Option<Box<dyn DeviceCopy>>,
 }
 
 impl Store {
@@ -27,8 +27,8 @@ impl Store {
 
     /// Adds or replaces a vector, on every device.
     pub fn insert(&mut self, name: &str, vector: Vec<f32>) {
-        if let Some(resident) = &mut self.resident {
-            resident.forget(name);
+        if let Some(copy) = &mut self.copy {
+            copy.invalidate(name);
         }
         self.vectors.insert(name.into(), vector);
     }
@@ -41,8 +41,8 @@ impl Store {
 
     /// Brings what a device has changed back to the host. Nothing to do on the CPU.
     pub fn fetch(&mut self) -> Result<()> {
-        match &mut self.resident {
-            Some(resident) => resident.fetch(&mut self.vectors),
+        match &mut self.copy {
+            Some(copy) => copy.fetch(&mut self.vectors),
             None => Ok(()),
         }
     }
@@ -50,10 +50,8 @@ impl Store {
     /// The newest values of a part of a vector, from wherever they are.
     pub fn part(&self, name: &str, part: Range<usize>) -> Result<Vec<f32>> {
         let mut values = self.host_part(name, &part)?.to_vec();
-        match &self.resident {
-            Some(resident) if resident.holds(name) => {
-                resident.read(name, part.start, &mut values)?
-            }
+        match &self.copy {
+            Some(copy) if copy.holds(name) => copy.read(name, part.start, &mut values)?,
             _ => {}
         }
         Ok(values)
@@ -63,8 +61,8 @@ impl Store {
     pub fn set_part(&mut self, name: &str, first: usize, values: &[f32]) -> Result<()> {
         let part = first..first + values.len();
         self.host_part(name, &part)?;
-        match &mut self.resident {
-            Some(resident) if resident.holds(name) => resident.write(name, first, values),
+        match &mut self.copy {
+            Some(copy) if copy.holds(name) => copy.write(name, first, values),
             _ => {
                 let vector = self.vectors.get_mut(name).expect("looked at above");
                 vector[part].copy_from_slice(values);
@@ -90,12 +88,12 @@ impl Store {
                 "the store has no vector {from} to copy"
             )));
         };
-        match &other.resident {
-            Some(resident) if resident.holds(from) => {
+        match &other.copy {
+            Some(copy) if copy.holds(from) => {
                 // The host's is a placeholder of the right length; the values are on the device.
                 let vector = self.vectors.entry(name.into()).or_default();
                 vector.resize(source.len(), 0.0);
-                resident.copy_to(from, &mut self.resident, name)
+                copy.copy_to(from, &mut self.copy, name)
             }
             _ => {
                 let mut vector = self.vectors.remove(name).unwrap_or_default();
@@ -133,6 +131,7 @@ impl Data<'_> {
     }
 
     /// As they lie in memory.
+    #[cfg(feature = "cuda")]
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: plain numbers are bytes.
         unsafe { std::slice::from_raw_parts(self.pointer(), self.len() * self.dtype().bytes()) }

@@ -9,6 +9,7 @@
 
 mod chain;
 pub mod conv;
+mod executable;
 pub mod gemm;
 pub mod math;
 mod memory;

@@ -12,42 +12,14 @@ pub use memory::{Buffer, Pinned};
 pub use work::{Capture, Event, GraphExec, Kernel, Module, Stream};
 
 use super::library;
+use crate::device::GpuInfo;
 use crate::{Error, Result};
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult};
 use std::ffi::CStr;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 /// The least compute capability: bf16 arithmetic and asynchronous copies begin here.
 pub const LEAST_COMPUTE: (u32, u32) = (8, 0);
-
-/// What is known of a GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
-    pub ordinal: usize,
-    pub name: String,
-    /// Compute capability, (9, 0) for an H200.
-    pub compute: (u32, u32),
-    pub memory_total: usize,
-    /// When it was asked; `None` where the GPU lets nobody in.
-    pub memory_free: Option<usize>,
-    pub multiprocessors: u32,
-    /// The most shared memory one block can be given, in bytes.
-    pub shared_limit: u32,
-}
-
-impl fmt::Display for Info {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (major, minor) = self.compute;
-        write!(
-            f,
-            "cuda:{} {} ({}, compute capability {major}.{minor})",
-            self.ordinal,
-            self.name,
-            size(self.memory_total)
-        )
-    }
-}
 
 /// An opened GPU; clones are the same one.
 #[derive(Clone)]
@@ -57,7 +29,7 @@ struct Inner {
     device: CUdevice,
     context: CUcontext,
     stream: CUstream,
-    info: Info,
+    info: GpuInfo,
 }
 
 // SAFETY: the driver's handles may be used from any thread once the context is current there.
@@ -120,7 +92,7 @@ impl Gpu {
     }
 
     /// Every GPU of this machine, with what is free on it now. An error says why there is none to be had.
-    pub fn list() -> Result<Vec<Info>> {
+    pub fn list() -> Result<Vec<GpuInfo>> {
         (0..count()?)
             .map(|ordinal| {
                 let (device, mut info) = describe(ordinal)?;
@@ -140,7 +112,7 @@ impl Gpu {
             .collect()
     }
 
-    pub fn info(&self) -> &Info {
+    pub fn info(&self) -> &GpuInfo {
         &self.0.info
     }
 
@@ -168,6 +140,13 @@ impl Gpu {
     /// Memory on the GPU, with whatever was in it.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer> {
         Buffer::new(self, bytes)
+    }
+
+    /// Memory on the GPU, with these bytes in it.
+    pub fn alloc_with(&self, bytes: &[u8]) -> Result<Buffer> {
+        let buffer = self.alloc(bytes.len())?;
+        buffer.upload(bytes)?;
+        Ok(buffer)
     }
 
     /// Memory of the host that copies reach without a detour.
@@ -222,7 +201,7 @@ fn count() -> Result<usize> {
 }
 
 /// What can be told of a GPU without a context on it.
-fn describe(ordinal: usize) -> Result<(CUdevice, Info)> {
+fn describe(ordinal: usize) -> Result<(CUdevice, GpuInfo)> {
     let (mut device, mut name, mut total) = (0, [0 as std::ffi::c_char; 256], 0);
     let attribute = |device, which| {
         let mut value = 0;
@@ -249,7 +228,7 @@ fn describe(ordinal: usize) -> Result<(CUdevice, Info)> {
         )?;
         CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
     };
-    let info = Info {
+    let info = GpuInfo {
         ordinal,
         name,
         compute: (
@@ -273,7 +252,7 @@ fn describe(ordinal: usize) -> Result<(CUdevice, Info)> {
     Ok((device, info))
 }
 
-fn retain(device: CUdevice, info: &Info) -> Result<CUcontext> {
+fn retain(device: CUdevice, info: &GpuInfo) -> Result<CUcontext> {
     let mut context = std::ptr::null_mut();
     // SAFETY: a device the driver gave.
     let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) };
@@ -306,17 +285,6 @@ fn check(result: CUresult, what: &str) -> Result<()> {
             text(error.error_name())
         ))
     })
-}
-
-/// Bytes in the unit a person would use.
-pub fn size(bytes: usize) -> String {
-    let bytes = bytes as f64;
-    match bytes {
-        b if b >= (1u64 << 30) as f64 => format!("{:.1} GiB", b / (1u64 << 30) as f64),
-        b if b >= (1 << 20) as f64 => format!("{:.1} MiB", b / (1 << 20) as f64),
-        b if b >= 1024.0 => format!("{:.1} KiB", b / 1024.0),
-        b => format!("{b} bytes"),
-    }
 }
 
 #[cfg(test)]

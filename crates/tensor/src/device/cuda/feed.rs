@@ -1,11 +1,10 @@
-//! Steps that follow each other without the host: their inputs and images are on the device before the first.
+//! Steps that follow each other without the host: their inputs and rows are on the device before the first.
 
-use super::driver::{Buffer, Gpu, Kernel, Module};
+use super::driver::{Buffer, Kernel, Module};
 use super::nvrtc;
-use super::program::Frame;
 use super::tools::Tools;
 use crate::compile::{Named, Place, Plan};
-use crate::device::find_input;
+use crate::device::{Frame, RowBank, RowLayout, find_input};
 use crate::graph::DType;
 use crate::{Error, Result};
 use cudarc::driver::sys::CUstream;
@@ -16,42 +15,6 @@ pub const MOST: usize = 256;
 
 const BLOCK: u32 = 256;
 
-/// Images on the device, as bytes.
-pub struct Bank {
-    buffer: Buffer,
-    count: usize,
-    item: usize,
-    width: usize,
-    channels: usize,
-}
-
-impl Bank {
-    /// `bytes` are images of `item` bytes each, in rows of `width` pixels of `channels`.
-    pub fn new(
-        gpu: &Gpu,
-        bytes: &[u8],
-        item: usize,
-        width: usize,
-        channels: usize,
-    ) -> Result<Self> {
-        if item == 0 || bytes.is_empty() || !bytes.len().is_multiple_of(item) {
-            return Err(Error::new(format!(
-                "a bank of images of {item} bytes cannot have {} bytes",
-                bytes.len()
-            )));
-        }
-        let buffer = gpu.alloc(bytes.len())?;
-        buffer.upload(bytes)?;
-        Ok(Bank {
-            buffer,
-            count: bytes.len() / item,
-            item,
-            width,
-            channels,
-        })
-    }
-}
-
 /// The kernels before and after a step, and what they read and write.
 pub struct Feed {
     before: Kernel,
@@ -60,7 +23,8 @@ pub struct Feed {
     after_args: Vec<u64>,
     gathered: String,
     bank: u64,
-    /// Images in the bank, images a step.
+    layout: RowLayout,
+    /// Rows in the bank, rows a step.
     count: usize,
     batch: usize,
     /// Words of the small inputs of a step, and floats of its results.
@@ -76,20 +40,21 @@ impl Feed {
     pub fn new(
         tools: &Tools,
         plan: &Plan,
-        bank: &Bank,
+        bank: &RowBank,
         gathered: &str,
         address: impl Fn(Place) -> u64,
     ) -> Result<Feed> {
         let gpu = tools.gpu();
         let find = plan.inputs.iter().find(|i| i.name == gathered);
-        let images = find.filter(|i| i.dtype == DType::U8 && size(i).is_multiple_of(bank.item));
-        let Some(images) = images else {
+        let (stored, layout): (&Buffer, _) = (bank.stored()?, bank.layout);
+        let fits = |i: &&Named| i.dtype == DType::U8 && size(i).is_multiple_of(layout.bytes);
+        let Some(gather_to) = find.filter(fits) else {
             return Err(Error::new(format!(
-                "the program's input {gathered} does not take images of {} bytes",
-                bank.item
+                "the program's input {gathered} does not take rows of {} bytes",
+                layout.bytes
             )));
         };
-        let batch = size(images) / bank.item;
+        let batch = size(gather_to) / layout.bytes;
         let small: Vec<&Named> = small(plan, gathered).collect();
         if let Some(odd) = small.iter().find(|i| i.dtype.bytes() != 4) {
             return Err(Error::new(format!(
@@ -104,8 +69,8 @@ impl Feed {
             .filter(|o| o.place.dtype == DType::F32)
             .collect();
         let floats: usize = outputs.iter().map(|o| size(o)).sum();
-        let source = source([bank.item, bank.width, bank.channels], &small, &outputs);
-        let cubin = nvrtc::compile_all(&[source], &gpu.arch(), nvrtc::cache_dir().as_deref())?;
+        let source = source(layout, &small, &outputs);
+        let cubin = nvrtc::compile_all(&[source], &gpu.arch(), crate::cache_dir().as_deref())?;
         let module = Module::load(gpu, &cubin[0])?;
         let (slot, frames) = (gpu.alloc(256)?, gpu.alloc((MOST * words * 4).max(4))?);
         let rows = gpu.alloc(MOST * batch * 4)?;
@@ -114,8 +79,8 @@ impl Feed {
             slot.address(),
             frames.address(),
             rows.address(),
-            bank.buffer.address(),
-            address(images.place),
+            stored.address(),
+            address(gather_to.place),
         ];
         before_args.extend(small.iter().map(|i| address(i.place)));
         let mut after_args = vec![slot.address(), results.address()];
@@ -126,7 +91,8 @@ impl Feed {
             before_args,
             after_args,
             gathered: gathered.into(),
-            bank: bank.buffer.address(),
+            bank: stored.address(),
+            layout,
             count: bank.count,
             batch,
             words,
@@ -139,14 +105,15 @@ impl Feed {
     }
 
     /// Whether it was made for this bank and such frames.
-    pub fn serves(&self, bank: &Bank, frame: &Frame<'_>) -> bool {
-        self.bank == bank.buffer.address()
+    pub fn serves(&self, bank: &RowBank, frame: &Frame<'_>) -> bool {
+        let address = bank.stored().ok().map(Buffer::address);
+        address == Some(self.bank)
+            && (self.layout, self.count) == (bank.layout, bank.count)
             && self.gathered == frame.gathered
-            && self.count == bank.count
     }
 
     /// Sends the inputs of the next steps and starts counting anew.
-    pub fn upload(&self, plan: &Plan, frames: &[Frame<'_>]) -> Result<()> {
+    pub fn upload(&self, plan: &Plan, bank: &RowBank, frames: &[Frame<'_>]) -> Result<()> {
         let mut words: Vec<u8> = Vec::with_capacity(frames.len() * self.words * 4);
         let mut rows: Vec<u8> = Vec::with_capacity(frames.len() * self.batch * 4);
         for frame in frames {
@@ -157,17 +124,11 @@ impl Feed {
                 let have = frame.rows.len();
                 let batch = self.batch;
                 return Err(Error::new(format!(
-                    "a step takes {batch} images, {have} were named"
+                    "a run takes {batch} rows, but {have} were named"
                 )));
             }
             for &row in frame.rows {
-                if (row & 0x7fff_ffff) as usize >= self.count {
-                    let count = self.count;
-                    return Err(Error::new(format!(
-                        "image {} was asked for, the bank has {count}",
-                        row & 0x7fff_ffff
-                    )));
-                }
+                bank.index(row)?;
                 rows.extend_from_slice(&row.to_le_bytes());
             }
         }
@@ -208,28 +169,32 @@ fn size(named: &Named) -> usize {
     named.shape.iter().product()
 }
 
-/// Every input but the images.
+/// Every input but the gathered one.
 fn small<'a>(plan: &'a Plan, gathered: &str) -> impl Iterator<Item = &'a Named> {
     let gathered = gathered.to_string();
     plan.inputs.iter().filter(move |i| i.name != gathered)
 }
 
-/// Both kernels, for images of so many bytes, in rows of so many pixels, of so many channels.
-fn source(images: [usize; 3], small: &[&Named], outputs: &[&Named]) -> String {
-    let [item, width, channels] = images;
+/// Both kernels, for rows of one layout.
+fn source(layout: RowLayout, small: &[&Named], outputs: &[&Named]) -> String {
+    let RowLayout {
+        bytes,
+        axis,
+        element,
+    } = layout;
     let words: usize = small.iter().map(|i| size(i)).sum();
     let floats: usize = outputs.iter().map(|o| size(o)).sum();
     let mut text = String::from("typedef unsigned int u32;\ntypedef unsigned char u8;\n");
     let inputs: String = (0..small.len()).map(|i| format!(", u32* i{i}")).collect();
     let _ = write!(
         text,
-        "extern \"C\" __global__ void before(const u32* slot, const u32* frames, const u32* rows, const u8* bank, u8* images{inputs}) {{
+        "extern \"C\" __global__ void before(const u32* slot, const u32* frames, const u32* rows, const u8* bank, u8* gathered{inputs}) {{
     const u32 step = *slot, row = rows[step * gridDim.x + blockIdx.x];
-    const u8* from = bank + (size_t)(row & 0x7fffffffu) * {item}u;
-    u8* to = images + (size_t)blockIdx.x * {item}u;
-    for (u32 i = threadIdx.x; i < {item}u; i += {BLOCK}u) {{
-        u32 pixel = i / {channels}u, x = pixel % {width}u;
-        to[i] = from[row >> 31 ? (pixel - x + {width}u - 1u - x) * {channels}u + i % {channels}u : i];
+    const u8* from = bank + (size_t)(row & 0x7fffffffu) * {bytes}u;
+    u8* to = gathered + (size_t)blockIdx.x * {bytes}u;
+    for (u32 i = threadIdx.x; i < {bytes}u; i += {BLOCK}u) {{
+        u32 place = i / {element}u, x = place % {axis}u;
+        to[i] = from[row >> 31 ? (place - x + {axis}u - 1u - x) * {element}u + i % {element}u : i];
     }}
     if (blockIdx.x != 0) return;
     const u32* words = frames + step * {words}u;\n"
@@ -287,10 +252,15 @@ mod tests {
         assert!(names.len() == 2 && names.contains(&"counter") && names.contains(&"scales"));
         let outputs: Vec<&Named> = plan.outputs.iter().collect();
         assert!(outputs.iter().all(|o| o.place.base == Base::Arena));
-        let source = source([36, 3, 3], &small, &outputs);
-        // Seven words in, three floats out; a row of three pixels is mirrored around its middle.
+        let layout = RowLayout {
+            bytes: 36,
+            axis: 3,
+            element: 3,
+        };
+        let source = source(layout, &small, &outputs);
+        // Seven words in, three floats out; an axis of three elements is reversed around its middle.
         assert!(source.contains("frames + step * 7u") && source.contains("results + step * 3u"));
-        assert!(source.contains("(pixel - x + 3u - 1u - x) * 3u"));
+        assert!(source.contains("(place - x + 3u - 1u - x) * 3u"));
         if let Err(missing) = library::nvrtc() {
             println!("skipped: {missing}");
             return;

@@ -29,3 +29,59 @@ pub mod resident;
 pub mod responsibility;
 pub mod tools;
 pub mod trial;
+
+use super::Precision;
+use super::report::{CudaReport, GpuReport, LibraryReport};
+use crate::{Error, Result};
+use driver::Gpu;
+
+/// An opened GPU, and how it stores maps.
+#[derive(Clone)]
+pub struct CudaDevice {
+    pub(crate) gpu: Gpu,
+    pub(crate) precision: Precision,
+}
+
+impl CudaDevice {
+    pub(super) fn open(ordinal: usize, precision: Precision) -> Result<Self> {
+        if let Some(sentence) = library::missing_sentence(library::find()) {
+            return Err(Error::new(sentence));
+        }
+        let gpu = Gpu::open(ordinal)?;
+        Ok(CudaDevice { gpu, precision })
+    }
+}
+
+/// Libraries, GPUs, and whether they work together.
+pub(super) fn report() -> CudaReport {
+    let found = library::find();
+    let missing = library::missing_sentence(found);
+    let listed = Gpu::list();
+    let no_gpu = listed.as_ref().err().map(|error| error.to_string());
+    let gpus = listed.unwrap_or_default().into_iter().map(|info| {
+        // Opened even when libraries are missing, so that a GPU that is too old is told apart.
+        let opened = Gpu::open(info.ordinal);
+        let tried = opened.and_then(|gpu| match missing {
+            None => trial::run(&gpu),
+            Some(_) => Ok(()),
+        });
+        let problem = tried.err().map(|error| error.to_string());
+        GpuReport { info, problem }
+    });
+    let names = ["driver", "NVRTC", "cuBLASLt", "cuDNN"];
+    let parts = names.into_iter().zip(found.parts());
+    let libraries = parts.map(|(name, part)| LibraryReport {
+        name,
+        found: part
+            .found
+            .map(|library| (library.path.clone(), library.version.to_string())),
+        packages: part.packages,
+    });
+    CudaReport {
+        gpus: gpus.collect(),
+        no_gpu,
+        libraries: libraries.collect(),
+        refused: found.refused.clone(),
+        missing,
+    }
+}

@@ -6,8 +6,6 @@
 
 mod cache;
 
-pub use cache::cache_dir;
-
 use super::library;
 use crate::{Error, Result};
 use cache::Cache;

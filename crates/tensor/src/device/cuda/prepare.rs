@@ -228,7 +228,7 @@ fn load(tools: &Tools, functions: &[&Function]) -> Result<HashMap<Function, Kern
     let sources = sources(functions);
     let texts: Vec<&str> = sources.iter().map(|(s, _)| s.as_str()).collect();
     let gpu = tools.gpu();
-    let cubins = nvrtc::compile_all(&texts, &gpu.arch(), nvrtc::cache_dir().as_deref())?;
+    let cubins = nvrtc::compile_all(&texts, &gpu.arch(), crate::cache_dir().as_deref())?;
     let mut kernels = HashMap::new();
     for (cubin, (_, group)) in cubins.iter().zip(&sources) {
         let module = Module::load(gpu, cubin)?;

@@ -2,27 +2,28 @@
 //!
 //! Everything is decided before the first run: kernels are compiled, engines chosen, memory placed. A run uploads
 //! its inputs and replays the graph. [`Program::replay`] does without the host: what changes from step to step
-//! (counters, rates, the numbers of the images) is uploaded for many steps at once, a first kernel picks the
-//! step's share and gathers its images from a [`Bank`], a last one notes the results and moves on.
+//! (counters, rates, numbers of rows) is uploaded for many steps at once, a first kernel picks the
+//! step's share and gathers its rows from a [`RowBank`], a last one notes the results and moves on.
 
+use super::CudaDevice;
 use super::dnn;
-use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Stream, size};
+use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Stream};
 use super::feed::{self, Feed};
 use super::launch::Arg;
 use super::lower::{Conv, jobs};
 use super::prepare::{LANES, Map, Prepared, Sizes, Step, prepare};
+use super::resident::Resident;
 use super::tools::Tools;
 use crate::compile::{Base, Place, Plan, Target, compile_for};
-use crate::device::{Precision, find_input};
+use crate::device::backend::Executable;
+use crate::device::{Frame, Precision, RowBank, Timed, bytes_text, find_input};
 use crate::graph::{DType, Graph, Var};
 use crate::params::Layout;
 use crate::{Data, Error, Result, Store};
 use cudarc::driver::sys::CUstream;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-pub use super::feed::Bank;
-pub use super::resident::Resident;
 
 /// A plan with its memory on a device, ready to run.
 pub struct Program {
@@ -59,18 +60,18 @@ struct Site<'a> {
 
 impl Program {
     pub fn new(
-        gpu: &Gpu,
-        precision: Precision,
+        on: &CudaDevice,
         graph: &Graph,
         layout: &Layout,
         outputs: &[(&str, Var<'_>)],
     ) -> Result<Self> {
-        let target = Target::cuda(precision == Precision::Bf16);
+        let CudaDevice { gpu, precision } = on;
+        let target = Target::cuda(*precision == Precision::Bf16);
         let plan = compile_for(target, graph, layout, outputs)?;
         // Said before minutes are spent on choosing engines for what cannot be.
         check_room(gpu, Map::new(&plan, &Sizes::default()).total)?;
         let tools = Tools::of(gpu)?;
-        let jobs = jobs(&plan, precision == Precision::F32);
+        let jobs = jobs(&plan, *precision == Precision::F32);
         let (jobs, sizes) = prepare(&tools, jobs)?;
         let map = Map::new(&plan, &sizes);
         check_room(gpu, map.total)?;
@@ -96,117 +97,11 @@ impl Program {
         })
     }
 
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// Bytes of device memory the plan takes.
-    pub fn bytes(&self) -> usize {
-        self.map.total
-    }
-
-    /// Runs once: uploads the inputs, replays the graph, waits.
-    pub fn run(&mut self, store: &mut Store, inputs: &[(&str, Data<'_>)]) -> Result<()> {
-        self.gpu.make_current()?;
-        let states = self.states(store)?;
-        for (want, &at) in self.plan.inputs.iter().zip(&self.map.inputs) {
-            let data = find_input(want, inputs)?;
-            self.memory.upload_at(at, data.bytes())?;
-        }
-        self.upload_tables(&states)?;
-        if self.single.as_ref().is_none_or(|g| g.states != states) {
-            self.single = Some(self.record(states, None)?);
-        }
-        let stream = self.gpu.stream();
-        if let Some(recorded) = &self.single {
-            recorded.graph.launch(stream)?;
-        }
-        self.gpu.sync()?;
-        self.note_changes(store);
-        Ok(())
-    }
-
-    /// Many runs without the host in between; the f32 outputs of each, in the order given to `new`.
-    pub fn replay(
-        &mut self,
-        store: &mut Store,
-        bank: &Bank,
-        frames: &[Frame<'_>],
-    ) -> Result<Vec<Vec<f32>>> {
-        let Some(first) = frames.first() else {
-            return Ok(Vec::new());
-        };
-        self.gpu.make_current()?;
-        let states = self.states(store)?;
-        if self.feed.as_ref().is_none_or(|f| !f.serves(bank, first)) {
-            let site = Site {
-                states: &states,
-                lane: 0,
-            };
-            let places = |p: Place| self.address(p, site);
-            self.feed = Some(Feed::new(
-                &self.tools,
-                &self.plan,
-                bank,
-                first.gathered,
-                places,
-            )?);
-            self.replayed = None;
-        }
-        self.upload_tables(&states)?;
-        let mut results = Vec::with_capacity(frames.len());
-        for chunk in frames.chunks(feed::MOST) {
-            if let Some(feed) = &self.feed {
-                feed.upload(&self.plan, chunk)?;
-            }
-            if self.replayed.as_ref().is_none_or(|g| g.states != states) {
-                self.replayed = Some(self.record(states.clone(), self.feed.as_ref())?);
-            }
-            if let Some(recorded) = &self.replayed {
-                for _ in chunk {
-                    recorded.graph.launch(self.gpu.stream())?;
-                }
-            }
-            self.gpu.sync()?;
-            if let Some(feed) = &self.feed {
-                results.extend(feed.results(chunk.len())?);
-            }
-        }
-        self.note_changes(store);
-        Ok(results)
-    }
-
     fn note_changes(&self, store: &mut Store) {
-        if self.writes_states
-            && let Some(resident) = &mut store.resident
-        {
+        if self.writes_states {
+            let resident = Resident::of(&self.gpu, &mut store.copy);
             resident.note_changes(self.plan.states.iter().map(|s| s.name.as_str()));
         }
-    }
-
-    /// An f32 output of the last run.
-    pub fn output(&self, name: &str) -> Result<Vec<f32>> {
-        let (place, len) = self.find_output(name);
-        let mut bytes = vec![0u8; len * place.dtype.bytes()];
-        self.memory
-            .download_at(self.offset(place, name)?, &mut bytes)?;
-        Ok(match place.dtype {
-            DType::F32 => words(&bytes).map(f32::from_bits).collect(),
-            DType::Bf16 => bytes
-                .chunks_exact(2)
-                .map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16))
-                .collect(),
-            other => panic!("output {name} holds {other:?}, not numbers"),
-        })
-    }
-
-    pub fn output_u32(&self, name: &str) -> Result<Vec<u32>> {
-        let (place, len) = self.find_output(name);
-        assert_eq!(place.dtype, DType::U32, "output {name} holds numbers");
-        let mut bytes = vec![0u8; len * 4];
-        self.memory
-            .download_at(self.offset(place, name)?, &mut bytes)?;
-        Ok(words(&bytes).collect())
     }
 
     fn find_output(&self, name: &str) -> (Place, usize) {
@@ -228,8 +123,8 @@ impl Program {
 
     /// Addresses of the plan's states in the store's copy on this GPU.
     fn states(&self, store: &mut Store) -> Result<Vec<u64>> {
-        let Store { vectors, resident } = store;
-        let resident = resident.get_or_insert_with(|| Resident::new(&self.gpu));
+        let Store { vectors, copy } = store;
+        let resident = Resident::of(&self.gpu, copy);
         self.plan
             .states
             .iter()
@@ -421,9 +316,118 @@ impl Program {
         };
         plan.run(stream, &pointers)
     }
+}
 
-    /// Where the time of a run with the last inputs goes, by kind of kernel, averaged over `repeats`.
-    pub fn profile(&mut self, store: &mut Store, repeats: usize) -> Result<Vec<Timed>> {
+impl Executable for Program {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn bytes(&self) -> usize {
+        self.map.total
+    }
+
+    fn run(&mut self, store: &mut Store, inputs: &[(&str, Data<'_>)]) -> Result<()> {
+        self.gpu.make_current()?;
+        let states = self.states(store)?;
+        for (want, &at) in self.plan.inputs.iter().zip(&self.map.inputs) {
+            let data = find_input(want, inputs)?;
+            self.memory.upload_at(at, data.bytes())?;
+        }
+        self.upload_tables(&states)?;
+        if self.single.as_ref().is_none_or(|g| g.states != states) {
+            self.single = Some(self.record(states, None)?);
+        }
+        let stream = self.gpu.stream();
+        if let Some(recorded) = &self.single {
+            recorded.graph.launch(stream)?;
+        }
+        self.gpu.sync()?;
+        self.note_changes(store);
+        Ok(())
+    }
+
+    fn replay(
+        &mut self,
+        store: &mut Store,
+        bank: &RowBank,
+        frames: &[Frame<'_>],
+    ) -> Result<Vec<Vec<f32>>> {
+        let Some(first) = frames.first() else {
+            return Ok(Vec::new());
+        };
+        self.gpu.make_current()?;
+        let states = self.states(store)?;
+        if self.feed.as_ref().is_none_or(|f| !f.serves(bank, first)) {
+            let site = Site {
+                states: &states,
+                lane: 0,
+            };
+            let places = |p: Place| self.address(p, site);
+            self.feed = Some(Feed::new(
+                &self.tools,
+                &self.plan,
+                bank,
+                first.gathered,
+                places,
+            )?);
+            self.replayed = None;
+        }
+        self.upload_tables(&states)?;
+        let mut results = Vec::with_capacity(frames.len());
+        for chunk in frames.chunks(feed::MOST) {
+            if let Some(feed) = &self.feed {
+                feed.upload(&self.plan, bank, chunk)?;
+            }
+            if self.replayed.as_ref().is_none_or(|g| g.states != states) {
+                self.replayed = Some(self.record(states.clone(), self.feed.as_ref())?);
+            }
+            if let Some(recorded) = &self.replayed {
+                for _ in chunk {
+                    recorded.graph.launch(self.gpu.stream())?;
+                }
+            }
+            self.gpu.sync()?;
+            if let Some(feed) = &self.feed {
+                results.extend(feed.results(chunk.len())?);
+            }
+        }
+        self.note_changes(store);
+        Ok(results)
+    }
+
+    fn output(&self, name: &str) -> Result<Cow<'_, [f32]>> {
+        let (place, len) = self.find_output(name);
+        let mut bytes = vec![0u8; len * place.dtype.bytes()];
+        self.memory
+            .download_at(self.offset(place, name)?, &mut bytes)?;
+        let values: Vec<f32> = match place.dtype {
+            DType::F32 => words(&bytes).map(f32::from_bits).collect(),
+            DType::Bf16 => bytes
+                .chunks_exact(2)
+                .map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16))
+                .collect(),
+            other => panic!("output {name} holds {other:?}, not numbers"),
+        };
+        Ok(values.into())
+    }
+
+    fn output_u32(&self, name: &str) -> Result<Vec<u32>> {
+        let (place, len) = self.find_output(name);
+        assert_eq!(place.dtype, DType::U32, "output {name} holds numbers");
+        let mut bytes = vec![0u8; len * 4];
+        self.memory
+            .download_at(self.offset(place, name)?, &mut bytes)?;
+        Ok(words(&bytes).collect())
+    }
+
+    fn profile(
+        &mut self,
+        store: &mut Store,
+        inputs: &[(&str, Data<'_>)],
+        repeats: usize,
+    ) -> Result<Vec<Timed>> {
+        self.run(store, inputs)?;
         self.gpu.make_current()?;
         let states = self.states(store)?;
         self.upload_tables(&states)?;
@@ -451,13 +455,7 @@ impl Program {
                 continue;
             }
             for (i, job) in self.jobs.iter().enumerate() {
-                let row = kinds.entry(job.kind).or_insert(Timed {
-                    kind: job.kind,
-                    micros: 0.0,
-                    flops: 0.0,
-                    bytes: 0.0,
-                    launches: 0,
-                });
+                let row = kinds.entry(job.kind).or_insert(Timed::new(job.kind));
                 let ms = events[i + 1].elapsed_ms(&events[i])? as f64;
                 row.micros += ms * 1e3 / repeats as f64;
                 if round == 1 {
@@ -477,10 +475,10 @@ fn check_room(gpu: &Gpu, bytes: usize) -> Result<()> {
     match bytes > free {
         true => Err(Error::new(format!(
             "the plan needs {} and {} has {} free of {}; lower train.batch or close what else uses it",
-            size(bytes),
+            bytes_text(bytes),
             gpu.info().name,
-            size(free),
-            size(total)
+            bytes_text(free),
+            bytes_text(total)
         ))),
         false => Ok(()),
     }
@@ -491,25 +489,4 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     bytes
         .chunks_exact(4)
         .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-}
-
-/// One run of a replay.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
-    /// Every input but the images.
-    pub inputs: &'a [(&'a str, Data<'a>)],
-    /// The number of each image in the bank; bit 31 asks for its mirror image.
-    pub rows: &'a [u32],
-    /// The name of the input the images are.
-    pub gathered: &'a str,
-}
-
-/// The time of all kernels of a kind in one run.
-#[derive(Clone, Copy, Debug)]
-pub struct Timed {
-    pub kind: &'static str,
-    pub micros: f64,
-    pub flops: f64,
-    pub bytes: f64,
-    pub launches: usize,
 }

@@ -1,7 +1,9 @@
 //! The vectors of a store on a GPU: uploaded when first used, brought back when asked for.
 
 use super::driver::{Buffer, Gpu};
+use crate::device::backend::DeviceCopy;
 use crate::{Error, Result};
+use std::any::Any;
 use std::collections::BTreeMap;
 
 /// The vectors of a store on the device.
@@ -19,7 +21,15 @@ struct Copy {
 }
 
 impl Resident {
-    pub(crate) fn new(gpu: &Gpu) -> Self {
+    /// The copy of a store on this GPU, empty if there was none.
+    pub(crate) fn of<'a>(gpu: &Gpu, slot: &'a mut Option<Box<dyn DeviceCopy>>) -> &'a mut Self {
+        let copy = slot.get_or_insert_with(|| Box::new(Resident::new(gpu)));
+        let copy: &mut dyn Any = copy.as_mut();
+        copy.downcast_mut()
+            .expect("no other device has a memory of its own")
+    }
+
+    fn new(gpu: &Gpu) -> Self {
         Resident {
             gpu: gpu.clone(),
             vectors: BTreeMap::new(),
@@ -67,9 +77,10 @@ impl Resident {
             }
         }
     }
+}
 
-    /// Copies what the device has changed to the host.
-    pub fn fetch(&mut self, vectors: &mut BTreeMap<String, Vec<f32>>) -> Result<()> {
+impl DeviceCopy for Resident {
+    fn fetch(&mut self, vectors: &mut BTreeMap<String, Vec<f32>>) -> Result<()> {
         for (name, copy) in &mut self.vectors {
             let Some(vector) = vectors
                 .get_mut(name)
@@ -83,13 +94,11 @@ impl Resident {
         Ok(())
     }
 
-    /// Whether the device has `name`, no older than the host's.
-    pub fn holds(&self, name: &str) -> bool {
+    fn holds(&self, name: &str) -> bool {
         self.vectors.get(name).is_some_and(|copy| !copy.behind)
     }
 
-    /// Reads values of `name` from `first` on, as they are on the device.
-    pub fn read(&self, name: &str, first: usize, values: &mut [f32]) -> Result<()> {
+    fn read(&self, name: &str, first: usize, values: &mut [f32]) -> Result<()> {
         match self.vectors.get(name) {
             Some(copy) if !values.is_empty() => {
                 copy.buffer.download_at(first * 4, bytes_mut(values))
@@ -98,8 +107,7 @@ impl Resident {
         }
     }
 
-    /// Writes them; the host's are older then.
-    pub fn write(&mut self, name: &str, first: usize, values: &[f32]) -> Result<()> {
+    fn write(&mut self, name: &str, first: usize, values: &[f32]) -> Result<()> {
         match self.vectors.get_mut(name) {
             Some(copy) if !values.is_empty() => {
                 copy.ahead = true;
@@ -109,22 +117,19 @@ impl Resident {
         }
     }
 
-    /// The host's `name` is new: it is sent again before the next run.
-    pub fn forget(&mut self, name: &str) {
+    fn invalidate(&mut self, name: &str) {
         if let Some(copy) = self.vectors.get_mut(name) {
             (copy.behind, copy.ahead) = (true, false);
         }
     }
 
-    /// Makes `name` in another store's copy what `from` is here, without passing through the host. What is there
-    /// already keeps its address.
-    pub fn copy_to(&self, from: &str, to: &mut Option<Resident>, name: &str) -> Result<()> {
+    fn copy_to(&self, from: &str, to: &mut Option<Box<dyn DeviceCopy>>, name: &str) -> Result<()> {
         let Some(source) = self.vectors.get(from) else {
             return Err(Error::new(format!(
                 "the vector {from} is not on the GPU yet; run a program on its store first"
             )));
         };
-        let to = to.get_or_insert_with(|| Resident::new(&self.gpu));
+        let to = Resident::of(&self.gpu, to);
         let fits = |copy: &Copy| copy.buffer.len() == source.buffer.len();
         if !to.vectors.get(name).is_some_and(fits) {
             let buffer = self.gpu.alloc(source.buffer.len())?;

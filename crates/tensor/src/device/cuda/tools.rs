@@ -4,7 +4,6 @@ use super::blas::Blas;
 use super::dnn::{self, Dnn, Epilogue, Problem};
 use super::driver::Gpu;
 use super::lower::Conv;
-use super::nvrtc;
 use crate::Result;
 use crate::device::cost::chain_bytes;
 use crate::graph::DType;
@@ -61,7 +60,7 @@ impl Tools {
         }
         super::library::cudnn()?;
         self.gpu.make_current()?;
-        let dnn = Dnn::new(self.gpu.stream(), nvrtc::cache_dir(), &self.gpu.info().name)?;
+        let dnn = Dnn::new(self.gpu.stream(), crate::cache_dir(), &self.gpu.info().name)?;
         Ok(self.dnn.get_or_init(|| dnn))
     }
 

@@ -1,6 +1,7 @@
 //! Memory on the GPU, and memory of the host that the GPU reads directly.
 
-use super::{CUstream, Gpu, check, size};
+use super::{CUstream, Gpu, check};
+use crate::device::bytes_text;
 use crate::{Error, Result};
 use cudarc::driver::sys::{self, CUresult};
 
@@ -24,12 +25,12 @@ impl Buffer {
                  runs on it",
                 gpu.info().ordinal,
                 gpu.info().name,
-                size(free),
-                size(total),
-                size(len)
+                bytes_text(free),
+                bytes_text(total),
+                bytes_text(len)
             )));
         }
-        check(result, &format!("allocate {}", size(len)))?;
+        check(result, &format!("allocate {}", bytes_text(len)))?;
         Ok(Buffer {
             gpu: gpu.clone(),
             address,
@@ -188,7 +189,10 @@ impl Pinned {
         // SAFETY: the context is current; the bytes are written before anyone sees them.
         unsafe {
             let taken = sys::cuMemAllocHost_v2(&mut pointer, len.max(1));
-            check(taken, &format!("pin {} of the host's memory", size(len)))?;
+            check(
+                taken,
+                &format!("pin {} of the host's memory", bytes_text(len)),
+            )?;
             std::ptr::write_bytes(pointer.cast::<u8>(), 0, len.max(1));
         }
         Ok(Pinned {

@@ -45,14 +45,6 @@ fn numbers(buffer: &Buffer) -> Vec<f32> {
 }
 
 #[test]
-fn sizes_are_in_units_a_person_would_use() {
-    assert_eq!(size(12), "12 bytes");
-    assert_eq!(size(48 << 10), "48.0 KiB");
-    assert_eq!(size(3 << 19), "1.5 MiB");
-    assert_eq!(size(140 << 30), "140.0 GiB");
-}
-
-#[test]
 fn without_a_gpu_the_error_says_what_to_do() {
     match Gpu::list() {
         Ok(list) => println!("skipped: there are GPUs: {list:?}"),

@@ -2,7 +2,8 @@
 // A stream is a handle of the driver's, handed to cuDNN and cuBLASLt as well; nothing here looks behind it.
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
-use super::{CUstream, Gpu, check, size};
+use super::{CUstream, Gpu, check};
+use crate::device::bytes_text;
 use crate::{Error, Result};
 use cudarc::driver::sys::{
     self, CUevent, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec, CUmodule, CUresult,
@@ -161,9 +162,9 @@ impl Kernel {
             return Err(Error::new(format!(
                 "the kernel {} needs {} of shared memory and {} has {}",
                 self.name,
-                size(bytes as usize),
+                bytes_text(bytes as usize),
                 self.module.gpu.info(),
-                size(limit as usize)
+                bytes_text(limit as usize)
             )));
         }
         self.module.gpu.make_current()?;
@@ -219,7 +220,7 @@ impl Kernel {
             &format!(
                 "launch the kernel {} on {grid:?} blocks of {block} threads with {} of shared memory",
                 self.name,
-                size(shared as usize)
+                bytes_text(shared as usize)
             ),
         )
     }

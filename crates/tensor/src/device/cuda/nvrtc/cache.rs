@@ -8,28 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Begins every file; changes when the form of the files does.
 const START: &[u8] = b"rrvq kernel 1\n";
 
-/// Where the program keeps what it can make again: `RRVQ_CACHE` (empty: nowhere), else `XDG_CACHE_HOME/rrvq`,
-/// else `~/.cache/rrvq`.
-pub fn cache_dir() -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    choose(
-        variable("RRVQ_CACHE"),
-        variable("XDG_CACHE_HOME"),
-        variable("HOME"),
-    )
-}
-
-fn choose(own: Option<PathBuf>, shared: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
-    if let Some(own) = own {
-        return (!own.as_os_str().is_empty()).then_some(own);
-    }
-    // The convention says that a relative path there counts for nothing.
-    let shared = shared.filter(|path| path.is_absolute());
-    let home = home.filter(|path| path.is_absolute());
-    let folder = shared.or_else(|| home.map(|home| home.join(".cache")));
-    folder.map(|folder| folder.join("rrvq"))
-}
-
 /// The name of a kept kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key(u128);
@@ -124,15 +102,5 @@ mod tests {
         assert_ne!(Key::of(&["ab", "c"]), Key::of(&["a", "bc"]));
         assert_ne!(Key::of(&["ab"]), Key::of(&["ab", ""]));
         assert_eq!(Key::of(&["a", "b"]), Key::of(&["a", "b"]));
-    }
-
-    #[test]
-    fn the_folder_is_chosen_by_convention() {
-        let path = |text: &str| Some(PathBuf::from(text));
-        assert_eq!(choose(path("mine"), path("/x"), path("/h")), path("mine"));
-        assert_eq!(choose(path(""), path("/x"), path("/h")), None);
-        assert_eq!(choose(None, path("/x"), path("/h")), path("/x/rrvq"));
-        assert_eq!(choose(None, path("x"), path("/h")), path("/h/.cache/rrvq"));
-        assert_eq!(choose(None, None, None), None);
     }
 }
