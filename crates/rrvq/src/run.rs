@@ -1,6 +1,7 @@
 //! A run folder: where the files of one training run are. They are written whole ([`crate::files`]).
 
 use crate::error::{Error, Result};
+use crate::files::Lock;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,9 @@ pub enum Existing {
 pub const EVENTS_PREFIX: &str = "events.out.tfevents.";
 
 impl Run {
-    /// Makes the folder for a run, or takes the one that is there as `existing` says.
-    pub fn create(dir: impl Into<PathBuf>, existing: Existing) -> Result<Run> {
+    /// Makes the folder for a run, or takes the one that is there as `existing` says; nobody else can take it as long as
+    /// the lock is held.
+    pub fn create(dir: impl Into<PathBuf>, existing: Existing) -> Result<(Run, Lock)> {
         let run = Run { dir: dir.into() };
         let shown = run.dir.display();
         if run.dir.exists() && !run.dir.is_dir() {
@@ -35,6 +37,11 @@ impl Run {
                 "{shown} is a file; a run needs a folder, so choose another name"
             )));
         }
+        if existing == Existing::Resume && !run.holds_a_run() {
+            return Err(run.missing());
+        }
+        fs::create_dir_all(&run.dir).map_err(|error| Error::io("create", &run.dir, error))?;
+        let lock = Lock::take(&run.dir)?;
         match existing {
             Existing::Refuse if run.holds_a_run() => {
                 return Err(Error::new(format!(
@@ -42,12 +49,11 @@ impl Run {
                 )));
             }
             Existing::Overwrite => run.clear()?,
-            Existing::Resume if !run.holds_a_run() => return Err(run.missing()),
             _ => {}
         }
         let samples = run.samples();
         fs::create_dir_all(&samples).map_err(|error| Error::io("create", &samples, error))?;
-        Ok(run)
+        Ok((run, lock))
     }
 
     /// The run in an existing folder.
@@ -171,7 +177,7 @@ mod tests {
                 .contains("is not a folder")
         );
         assert!(Run::create(&dir, Existing::Resume).is_err());
-        let run = Run::create(&dir, Existing::Refuse).unwrap();
+        let (run, lock) = Run::create(&dir, Existing::Refuse).unwrap();
         assert!(
             Run::open(&dir)
                 .unwrap_err()
@@ -181,6 +187,9 @@ mod tests {
         fs::write(run.config(), "x").unwrap();
         fs::write(run.sample(7), "x").unwrap();
         fs::write(dir.join("notes.txt"), "mine").unwrap();
+        let said = Run::create(&dir, Existing::Overwrite).unwrap_err();
+        assert!(said.to_string().contains("in use by process"), "{said}");
+        drop(lock);
         assert!(
             Run::create(&dir, Existing::Refuse)
                 .unwrap_err()
@@ -188,7 +197,7 @@ mod tests {
                 .contains("already holds a run")
         );
         assert_eq!(
-            Run::create(&dir, Existing::Resume).unwrap(),
+            Run::create(&dir, Existing::Resume).unwrap().0,
             Run::open(&dir).unwrap()
         );
         Run::create(&dir, Existing::Overwrite).unwrap();

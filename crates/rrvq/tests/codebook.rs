@@ -229,7 +229,7 @@ fn averages_are_saved_and_a_resumed_run_makes_the_same_steps() {
         step.run(&mut store, batches.at(i), &input(i)).unwrap();
     }
     let dir = std::env::temp_dir().join(format!("rrvq-codebook-{}", std::process::id()));
-    let run = Run::create(&dir, Existing::Overwrite).unwrap();
+    let (run, _lock) = Run::create(&dir, Existing::Overwrite).unwrap();
     save(&run, model.kept(), &mut store, &Progress::default(), &[]).unwrap();
     let (mut loaded, _) = load_state(&run, model.kept()).unwrap();
     std::fs::remove_dir_all(&dir).unwrap();

@@ -43,7 +43,7 @@ impl<'a> Trainer<'a> {
         let fixed = load_weights(&run, &model.layout)?.store;
         let folder = Run::create(run.prior().dir(), options.existing)?;
         let mut task = PriorTask::new(config, data, &device, (model, fixed))?;
-        let state = match resuming(Some(&folder), options.existing)? {
+        let state = match resuming(Some(&folder.0), options.existing)? {
             Some(folder) => {
                 same_codes(folder, &task.prior, &task.codes_of)?;
                 load_state(folder, task.kept())?

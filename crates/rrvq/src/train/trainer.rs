@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::dataset::{Batches, Dataset, Split, check_held_out, check_shape};
 use crate::error::{Error, Remedy, Result};
 use crate::evaluate::{EvalRecord, Extent};
-use crate::files::write_atomic;
+use crate::files::{Lock, write_atomic};
 use crate::model::hierarchy::nats_per_dim;
 use crate::picture::{comfortable_scale, grid};
 use crate::programs::{Model, StepInput, StepOutcome};
@@ -76,6 +76,8 @@ struct Folder {
     events: Option<EventWriter>,
     /// Step of the newest checkpoint.
     saved: Option<u64>,
+    /// Keeps other processes out.
+    _lock: Lock,
 }
 
 /// Trains a model step by step, on anybody's images.
@@ -148,7 +150,8 @@ impl<'a> Trainer<'a> {
         let model = Model::new(&config.model);
         let train = &config.train;
         let mut batches = Batches::new(data, train.seed, train.batch, config.data.flip);
-        let (store, progress) = match resuming(run.as_ref(), options.existing)? {
+        let (store, progress) = match resuming(run.as_ref().map(|(run, _)| run), options.existing)?
+        {
             Some(run) => load_state(run, model.kept())?,
             None => (
                 model.initial(&device, train.seed, batches.at(0))?,
@@ -173,7 +176,7 @@ impl<'a> Trainer<'a> {
         task: Box<dyn Task + 'a>,
         config: &Config,
         device: Device,
-        (run, options): (Run, &TrainOptions),
+        (run, options): ((Run, Lock), &TrainOptions),
         state: (Store, Progress),
         begin: Instant,
     ) -> Result<Self> {
@@ -553,12 +556,12 @@ pub(crate) fn resuming(run: Option<&Run>, existing: Existing) -> Result<Option<&
 }
 
 fn open_folder(
-    run: Option<Run>,
+    run: Option<(Run, Lock)>,
     config: &Config,
     options: &TrainOptions,
     progress: &Progress,
 ) -> Result<Option<Folder>> {
-    let Some(run) = run else {
+    let Some((run, lock)) = run else {
         return Ok(None);
     };
     let resumed = resuming(Some(&run), options.existing)?.is_some();
@@ -575,5 +578,6 @@ fn open_folder(
         },
         saved: resumed.then_some(progress.step),
         run,
+        _lock: lock,
     }))
 }
