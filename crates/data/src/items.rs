@@ -58,7 +58,7 @@ impl fmt::Display for Item {
             Place::File(path) => write!(f, "{}", path.display()),
             Place::Zipped(zip, _) => write!(f, "{} in {}", self.below, zip.path().display()),
             Place::Row { table, group, row } => {
-                let row = table.rows_before(*group) + row;
+                let row = table.rows()[..*group].iter().sum::<usize>() + row;
                 write!(f, "row {row} of {}", table.path().display())
             }
         }

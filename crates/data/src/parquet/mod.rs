@@ -4,69 +4,26 @@
 //! `test…` (or, where there is none, `validation…`). Files that say neither are split row by row, one in ten for
 //! testing, as a folder of images is. Labels and other columns are not read.
 //!
-//! The reader is our own and small: it knows what such files are made of (plain and dictionary pages, snappy and gzip)
-//! and says what it met where a file has something else.
+//! The crate `parquet` reads them, behind the cargo feature `parquet`; without it, such files are refused with a sentence.
 
-mod file;
-mod page;
-mod snappy;
-mod thrift;
+#[cfg(feature = "parquet")]
+mod pages;
+#[cfg(feature = "parquet")]
+mod table;
+#[cfg(not(feature = "parquet"))]
+#[path = "without.rs"]
+mod table;
 
 use super::folder::split;
 use super::items::{Item, Place, files_in};
 use super::listing::Listing;
-use super::mapped::map;
-use file::Layout;
-use memmap2::Mmap;
 use rrvq::error::{Error, Result};
 use rrvq::picture::Part;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+pub(super) use table::Table;
 
 pub(super) const HOLDING: &str = "parquet files with a column of images";
-
-/// A parquet file with images.
-#[derive(Debug)]
-pub(super) struct Table {
-    path: PathBuf,
-    bytes: Mmap,
-    layout: Layout,
-}
-
-impl Table {
-    fn open(path: &Path) -> Result<Table> {
-        let bytes = map(path)?;
-        let layout = file::layout(&bytes).map_err(|problem| {
-            let path = path.display();
-            Error::new(format!(
-                "{path} cannot be read as a parquet file of images: {problem}"
-            ))
-        })?;
-        Ok(Table {
-            path: path.to_path_buf(),
-            bytes,
-            layout,
-        })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Rows in the groups before this one.
-    pub fn rows_before(&self, group: usize) -> usize {
-        let groups = &self.layout.groups[..group];
-        groups.iter().map(|group| group.rows).sum()
-    }
-
-    /// The encoded images of a group of rows.
-    pub fn images(&self, group: usize) -> Result<Vec<Option<Vec<u8>>>> {
-        file::images(&self.bytes, &self.layout, group).map_err(|problem| {
-            let path = self.path.display();
-            Error::new(format!("{path} is damaged: {problem}; fetch it again"))
-        })
-    }
-}
 
 /// Whether there is a parquet file in `dir` or below.
 pub(super) fn is_there(dir: &Path) -> bool {
@@ -78,8 +35,8 @@ pub(super) fn list(dir: &Path) -> Result<Listing> {
     let (mut train, mut test, mut valid, mut other) = (vec![], vec![], vec![], vec![]);
     for (below, path) in &files {
         let table = Arc::new(Table::open(path)?);
-        let rows = (0..table.layout.groups.len())
-            .flat_map(|group| (0..table.layout.groups[group].rows).map(move |row| (group, row)));
+        let rows = table.rows().into_iter().enumerate();
+        let rows = rows.flat_map(|(group, rows)| (0..rows).map(move |row| (group, row)));
         let item = |(number, (group, row)): (usize, (usize, usize))| Item {
             below: format!("{below}/{number}"),
             place: Place::Row {
@@ -143,5 +100,20 @@ fn split_of(below: &str) -> Option<&'static str> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "parquet"))]
 mod tests;
+
+#[cfg(all(test, not(feature = "parquet")))]
+mod tests {
+    #[test]
+    fn without_the_feature_a_sentence_says_so() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::write(scratch.path().join("train.parquet"), b"PAR1").unwrap();
+        assert!(super::is_there(scratch.path()));
+        let said = super::list(scratch.path()).unwrap_err().to_string();
+        assert!(
+            said.contains("train.parquet") && said.contains("feature parquet"),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! One parquet file: which column has the images, and the images of one group of its rows.
+//!
+//! Only the columns that are needed are read, one group of rows at a time, from the mapped file, so that a file may be
+//! larger than memory. Images are in a column of bytes: alone, or beside their file names in a structure, as Hugging Face
+//! writes them.
+
+use super::super::mapped::map;
+use super::pages::Checked;
+use bytes::Bytes;
+use bytes::buf::{Buf, Reader};
+use parquet::basic::{Compression, ConvertedType, LogicalType, Type};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
+use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
+use rrvq::error::{Error, Result};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What begins and ends every file.
+const MAGIC: &[u8] = b"PAR1";
+/// No more rows than this in a byte: what claims more is damaged, and would fill the memory with rows.
+const ROWS_A_BYTE: u64 = 64;
+
+/// A parquet file with images.
+pub(crate) struct Table {
+    path: PathBuf,
+    file: SerializedFileReader<Mapped>,
+    /// The number of the column with the images.
+    images: usize,
+}
+
+impl Table {
+    pub fn open(path: &Path) -> Result<Table> {
+        let bytes = Bytes::from_owner(map(path)?);
+        read(path, bytes).map_err(|problem| {
+            let path = path.display();
+            Error::new(format!(
+                "{path} cannot be read as a parquet file of images: {problem}"
+            ))
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many rows each group has.
+    pub fn rows(&self) -> Vec<usize> {
+        let groups = self.file.metadata().row_groups();
+        groups.iter().map(|g| g.num_rows() as usize).collect()
+    }
+
+    /// The encoded images of a group of rows; those that are missing are none.
+    pub fn images(&self, group: usize) -> Result<Vec<Option<Vec<u8>>>> {
+        let images = self.column(group, self.images, |reader, rows, depth| match reader {
+            ColumnReader::ByteArrayColumnReader(reader) => values(reader, rows, depth),
+            _ => Err(ParquetError::General("it does not hold bytes".into())),
+        })?;
+        let bytes = |image: Option<ByteArray>| image.map(|image| image.data().to_vec());
+        Ok(images.into_iter().map(bytes).collect())
+    }
+
+    /// Reads one column of one group.
+    fn column<T>(
+        &self,
+        group: usize,
+        column: usize,
+        read: impl Fn(ColumnReader, usize, i16) -> std::result::Result<T, ParquetError>,
+    ) -> Result<T> {
+        let about = self.file.metadata().row_group(group);
+        let depth = about.schema_descr().column(column).max_def_level();
+        let reader = self.file.get_row_group(group);
+        let reader = reader.and_then(|group| group.get_column_page_reader(column));
+        let reader = reader.map(|pages| {
+            let column = about.schema_descr().column(column);
+            let pages = Checked::new(pages, &column);
+            get_column_reader(column, Box::new(pages))
+        });
+        let found = reader.and_then(|reader| read(reader, about.num_rows() as usize, depth));
+        found.map_err(|error| {
+            let (path, start) = (self.path.display(), about.column(column).byte_range().0);
+            Error::new(format!(
+                "{path} is damaged: the column that begins at byte {start} cannot be read ({error}); fetch it again"
+            ))
+        })
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())
+    }
+}
+
+/// Reads the description of a file, or says what is wrong and at which byte.
+fn read(path: &Path, bytes: Bytes) -> std::result::Result<Table, String> {
+    let whole = bytes.len();
+    if !bytes.starts_with(MAGIC) {
+        return Err("byte 0 does not begin a parquet file (PAR1)".into());
+    }
+    if !bytes.ends_with(MAGIC) || whole < 12 {
+        return Err(format!(
+            "it ends at byte {whole} without the mark PAR1, so a part of it is missing"
+        ));
+    }
+    let description = whole - 8;
+    let file = SerializedFileReader::new(Mapped(bytes)).map_err(|error| {
+        format!("its description, which ends at byte {description}, is damaged ({error})")
+    })?;
+    let about = file.metadata();
+    let images = image_column(about.file_metadata().schema_descr().columns())?;
+    for group in about.row_groups() {
+        let column = group.columns().get(images);
+        let column = column.ok_or("its description has a group without the column of images")?;
+        check_codec(column)?;
+        let [start, len] = place(column).ok_or("its description has a size below 0")?;
+        let inside = start
+            .checked_add(len)
+            .is_some_and(|end| end <= whole as u64);
+        let rows = u64::try_from(group.num_rows()).unwrap_or(u64::MAX);
+        if !inside || rows > len.saturating_mul(ROWS_A_BYTE) {
+            return Err(format!(
+                "its description, which ends at byte {description}, places images at byte {start} that are not there"
+            ));
+        }
+    }
+    Ok(Table {
+        path: path.to_path_buf(),
+        file,
+        images,
+    })
+}
+
+/// Where a column of a group begins, and its bytes.
+fn place(column: &ColumnChunkMetaData) -> Option<[u64; 2]> {
+    let start = column.dictionary_page_offset();
+    let start = start.unwrap_or(column.data_page_offset());
+    Some([
+        start.try_into().ok()?,
+        column.compressed_size().try_into().ok()?,
+    ])
+}
+
+/// Refuses what cannot be unpacked here.
+fn check_codec(column: &ColumnChunkMetaData) -> std::result::Result<(), String> {
+    match column.compression() {
+        Compression::UNCOMPRESSED
+        | Compression::SNAPPY
+        | Compression::GZIP(_)
+        | Compression::ZSTD(_) => Ok(()),
+        other => Err(format!(
+            "its images are compressed with {other}; expected snappy, gzip, zstd or no compression, so write it anew with \
+             one of these"
+        )),
+    }
+}
+
+/// The column `bytes` of a structure, or else the first column of bytes that are not text.
+fn image_column(columns: &[ColumnDescPtr]) -> std::result::Result<usize, String> {
+    let is_text = |column: &ColumnDescriptor| {
+        column.converted_type() == ConvertedType::UTF8
+            || matches!(column.logical_type_ref(), Some(LogicalType::String))
+    };
+    let fits = |i: &usize| {
+        let column = &columns[*i];
+        column.physical_type() == Type::BYTE_ARRAY
+            && column.max_rep_level() == 0
+            && !is_text(column)
+    };
+    let is_part = |i: &usize| {
+        let path = columns[*i].path().parts();
+        path.len() > 1 && path.last().is_some_and(|name| name == "bytes")
+    };
+    let candidates = || (0..columns.len()).filter(fits);
+    let found = candidates().find(is_part).or_else(|| candidates().next());
+    found.ok_or_else(|| {
+        let names: Vec<String> = columns.iter().map(|c| c.path().string()).collect();
+        format!(
+            "none of its columns ({}) has images, as bytes or as a structure with bytes",
+            names.join(", ")
+        )
+    })
+}
+
+/// The values of all rows of a column; `depth` is that of a value that is there.
+fn values<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    rows: usize,
+    depth: i16,
+) -> std::result::Result<Vec<Option<T::T>>, ParquetError> {
+    let (mut levels, mut values) = (Vec::new(), Vec::new());
+    let (found, ..) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
+    if found != rows {
+        let problem = format!("it has {found} of {rows} rows");
+        return Err(ParquetError::EOF(problem));
+    }
+    let mut values = values.into_iter();
+    Ok(match depth {
+        0 => values.map(Some).collect(),
+        _ => levels
+            .iter()
+            .map(|level| (*level == depth).then(|| values.next()).flatten())
+            .collect(),
+    })
+}
+
+/// The bytes of a mapped file, of which none beyond the end is given out.
+struct Mapped(Bytes);
+
+impl Mapped {
+    fn part(&self, start: u64, len: Option<usize>) -> std::result::Result<Bytes, ParquetError> {
+        let start = usize::try_from(start).unwrap_or(usize::MAX);
+        let end = len.map_or(Some(self.0.len()), |len| start.checked_add(len));
+        match end {
+            Some(end) if start <= end && end <= self.0.len() => Ok(self.0.slice(start..end)),
+            _ => Err(ParquetError::EOF(format!(
+                "it refers to byte {start} and goes beyond the end at byte {}",
+                self.0.len()
+            ))),
+        }
+    }
+}
+
+impl Length for Mapped {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+impl ChunkReader for Mapped {
+    type T = Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> std::result::Result<Self::T, ParquetError> {
+        self.part(start, None).map(Bytes::reader)
+    }
+
+    fn get_bytes(&self, start: u64, len: usize) -> std::result::Result<Bytes, ParquetError> {
+        self.part(start, Some(len))
+    }
+}
