@@ -67,6 +67,10 @@ pub enum Command {
     },
     /// What this machine can compute with, and what is missing for a GPU
     Doctor(Doctor),
+    /// Print a script that completes commands and flags in a shell
+    Completions(Completions),
+    /// Print the man page, or write the man pages of all commands into a folder
+    Man(Man),
 }
 
 #[derive(Arguments)]
@@ -463,6 +467,22 @@ pub struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Arguments)]
+#[command(
+    after_help = "Example: rrvq completions bash > ~/.local/share/bash-completion/completions/rrvq"
+)]
+pub struct Completions {
+    /// The shell to print it for
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Arguments)]
+pub struct Man {
+    /// Folder for the pages of all commands
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]

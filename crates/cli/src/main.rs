@@ -11,6 +11,7 @@ mod device;
 mod doctor;
 mod lossy;
 mod prior;
+mod shell;
 mod terminal;
 
 use args::{Args, Command};
@@ -46,6 +47,11 @@ fn main() {
         },
         Command::Bench { what } => bench::bench(what, begun),
         Command::Doctor(args) => doctor::doctor(args),
+        Command::Completions(args) => {
+            shell::completions(args);
+            Ok(())
+        }
+        Command::Man(args) => shell::man(args),
     });
     if let Err(error) = outcome {
         terminal::complain(error.tell(flag));

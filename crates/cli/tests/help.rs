@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 26] = [
+const COMMANDS: [(&str, &[&str]); 28] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -32,8 +32,8 @@ const COMMANDS: [(&str, &[&str]); 26] = [
             "--precision",
             "--set",
             "--steps",
-            "--tensorboard",
             "--minutes",
+            "--tensorboard",
             "--resume",
             "--overwrite",
             "--seed",
@@ -149,7 +149,7 @@ const COMMANDS: [(&str, &[&str]); 26] = [
     ("info", &["<RUN>", "--json"]),
     ("report", &["<RUNS>...", "--out"]),
     ("presets", &["[NAME]", "--keys"]),
-    ("models", &[]),
+    ("models", &["[NAME]"]),
     ("data", &["info", "fetch"]),
     (
         "data info",
@@ -204,6 +204,8 @@ const COMMANDS: [(&str, &[&str]); 26] = [
         ],
     ),
     ("doctor", &["--json"]),
+    ("completions", &["<SHELL>"]),
+    ("man", &["--out"]),
 ];
 
 #[test]
@@ -324,4 +326,29 @@ fn what_is_not_a_command_is_refused() {
             );
         }
     }
+}
+
+#[test]
+fn shells_and_man_learn_every_command() {
+    let scratch = Scratch::new();
+    let scripts = ["bash", "zsh", "fish", "powershell", "elvish"]
+        .map(|shell| scratch.run(&["completions", shell]).done());
+    let page = scratch.run(&["man"]).done();
+    assert!(page.contains(".TH rrvq 1"), "{page}");
+    scratch.run(&["man", "--out", "pages"]).done();
+    for (command, flags) in COMMANDS {
+        let name = command.split(' ').next_back().unwrap();
+        assert!(scripts.iter().all(|script| script.contains(name)), "{name}");
+        let file = format!("pages/rrvq-{}.1", command.replace(' ', "-"));
+        let page = String::from_utf8(scratch.read(&file)).unwrap();
+        for flag in flags.iter().filter(|flag| flag.starts_with("--")) {
+            let flag = flag.replace('-', "\\-");
+            assert!(page.contains(&flag), "{flag} is not in {file}");
+        }
+    }
+    let said = scratch.run(&["completions", "dos"]);
+    assert!(
+        said.err.contains("bash") && said.code == Some(2),
+        "{said:?}"
+    );
 }

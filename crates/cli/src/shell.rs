@@ -1,0 +1,30 @@
+//! `rrvq completions` and `rrvq man`: what a shell and `man` need to know of the program.
+
+use crate::args::{self, Args};
+use crate::terminal::line;
+use clap::CommandFactory;
+use rrvq::{Error, Result};
+
+pub fn completions(args: &args::Completions) {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Args::command(), "rrvq", &mut script);
+    line(String::from_utf8_lossy(&script).trim_end());
+}
+
+pub fn man(args: &args::Man) -> Result<()> {
+    let failed = |error| match &args.out {
+        Some(folder) => Error::io("write", folder, error),
+        None => Error::io("print to", "standard output", error),
+    };
+    let Some(folder) = &args.out else {
+        let mut page = Vec::new();
+        let man = clap_mangen::Man::new(Args::command());
+        man.render(&mut page).map_err(failed)?;
+        line(String::from_utf8_lossy(&page).trim_end());
+        return Ok(());
+    };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    clap_mangen::generate_to(Args::command(), folder).map_err(failed)?;
+    line(format!("man pages: {}", folder.display()));
+    Ok(())
+}
