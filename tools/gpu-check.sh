@@ -17,7 +17,6 @@ export CARGO_TERM_COLOR=never
 TARGETS=(
     "rrvq-tensor lib rrvq-tensor cuda"
     "rrvq-tensor test cuda"
-    "rrvq-tensor test cuda_dnn"
     "rrvq test kernels"
     "rrvq test cuda"
     "rrvq-cli test cuda"

@@ -5,8 +5,8 @@
 
 use crate::args;
 use crate::terminal::line;
-use rrvq::device::cpu::simd::{Isa, isa};
 use rrvq::device::{CudaReport, LibraryReport, bytes_text, cuda_report};
+use rrvq::simd::{Isa, isa};
 use rrvq::{Result, cache_dir};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

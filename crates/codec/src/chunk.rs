@@ -18,7 +18,7 @@ use super::pixels::{Asked, Coder};
 use super::stack::{Dry, Slot, Stack, cost};
 use rayon::prelude::*;
 use rrvq::error::{Error, Result};
-use rrvq_tensor::device::cpu::simd::with_instructions;
+use rrvq_tensor::simd::with_instructions;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@
 
 use super::stack::{Slot, TOTAL};
 use rrvq_tensor::Var;
-use rrvq_tensor::device::cpu::simd::with_instructions;
+use rrvq_tensor::simd::with_instructions;
 
 /// Counts kept back, so that no error of the probabilities' sum can go over the total.
 const SLACK: usize = 1024;

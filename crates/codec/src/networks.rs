@@ -150,13 +150,12 @@ impl Networks {
             });
         };
         program.run(store, &inputs(layers, layer + 1, above, codes))?;
-        let has = |name: &str| program.plan().outputs.iter().any(|out| out.name == name);
         Ok(Level {
-            features: match has(FEATURES) {
+            features: match program.has_output(FEATURES) {
                 true => program.output(FEATURES)?.into_owned(),
                 false => Vec::new(),
             },
-            counts: match has(COUNTS) {
+            counts: match program.has_output(COUNTS) {
                 true => Some(program.output(COUNTS)?.into_owned()),
                 false => None,
             },

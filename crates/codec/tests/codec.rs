@@ -14,7 +14,7 @@ use rrvq_codec::networks::Networks;
 use rrvq_codec::read::check;
 use rrvq_codec::{Coding, Identity, Image, Reader, Summary, Workers, Writer};
 use rrvq_tensor::Store;
-use rrvq_tensor::device::counter;
+use rrvq_tensor::rng::counter;
 
 /// By the model, which knows nothing yet: prediction would have everything.
 fn write(codec: &mut (Workers, Identity), images: &[Image]) -> (Vec<u8>, Summary) {

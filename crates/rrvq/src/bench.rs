@@ -11,8 +11,8 @@ use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Model, Scorer, Scores, Step, StepInput, StepOutcome};
 use rrvq_tensor::Device;
 use rrvq_tensor::Store;
-use rrvq_tensor::device::{Timed, cost, counter};
-use rrvq_tensor::rng::philox4x32_10;
+use rrvq_tensor::device::Timed;
+use rrvq_tensor::rng::{counter, philox4x32_10};
 use std::time::Instant;
 
 /// The yardstick's model: L layers over 16², 8², 4² and 2², nearest-neighbour growth, no free bits.
@@ -120,7 +120,7 @@ impl<'a> Bench<'a> {
             .profile(&mut self.store, images, &input, PROFILED)?;
         Ok(Profile {
             kinds,
-            kernels: self.step.plan().kernels.len(),
+            kernels: self.step.program().kernels(),
         })
     }
 }
@@ -169,16 +169,16 @@ impl StepBench {
             done += count;
         }
         let seconds = begin.elapsed().as_secs_f64() / self.steps as f64;
-        let plan = bench.step.plan();
+        let program = bench.step.program();
         let report = StepReport {
             ms_per_step: seconds * 1e3,
             images_per_second: self.batch as f64 / seconds,
             first_step_seconds,
             parameters: bench.model.layout.count(),
             plan_bytes: bench.step.bytes(),
-            kernels: plan.kernels.len(),
+            kernels: program.kernels(),
             loss,
-            flops: plan.kernels.iter().map(cost::flops).sum(),
+            flops: program.flops(),
         };
         let profile = match profiled {
             true => Some(bench.profile(WARM + self.steps as u64)?),
@@ -215,16 +215,16 @@ impl StepBench {
             done += count;
         }
         let seconds = begin.elapsed().as_secs_f64() / self.steps as f64;
-        let kernels = &scorer.plan().kernels;
+        let program = scorer.program();
         Ok(StepReport {
             ms_per_step: seconds * 1e3,
             images_per_second: self.batch as f64 / seconds,
             first_step_seconds,
             parameters: model.layout.count(),
             plan_bytes: scorer.bytes(),
-            kernels: kernels.len(),
+            kernels: program.kernels(),
             loss: nats / (self.batch as f64 * nats_per_dim(&config.model)),
-            flops: kernels.iter().map(cost::flops).sum(),
+            flops: program.flops(),
         })
     }
 

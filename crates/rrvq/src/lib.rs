@@ -77,7 +77,7 @@ pub use codes::{CodeMap, Codes};
 pub use config::Config;
 pub use dataset::{Dataset, Split};
 pub use error::{Error, Remedy, Result};
-pub use rrvq_tensor::{Device, cache_dir, device};
+pub use rrvq_tensor::{Device, cache_dir, device, simd};
 pub use train::{Event, TrainOptions, Trainer};
 pub use trained::{SampleOptions, Trained};
 

@@ -19,8 +19,8 @@ use crate::latent::codebook::{First, Memory};
 use crate::model::Hierarchy;
 use crate::model::hierarchy::dims;
 use crate::nn::Builder;
-use rrvq_tensor::device::counter;
 use rrvq_tensor::optim::STATES;
+use rrvq_tensor::rng::counter;
 use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store, Var};
 
 /// A model's settings and the places of its parameters.

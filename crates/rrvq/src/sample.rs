@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::picture::Picture;
 use crate::programs::{Inference, Model, Sampler};
-use rrvq_tensor::device::counter;
+use rrvq_tensor::rng::counter;
 use rrvq_tensor::{Device, Store};
 
 /// Means of pixels as bytes, rounded to nearest.

@@ -1,10 +1,9 @@
 //! Bits and their gradient against sums over both values of each bit, in f64.
 
 use rrvq::latent::bernoulli::Bernoulli;
-use rrvq_tensor::device::counter;
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::rng::philox4x32_10;
-use rrvq_tensor::{DType, Data, Graph, Layout, Store, Var, compile, grad};
+use rrvq_tensor::rng::{counter, philox4x32_10};
+use rrvq_tensor::testing::{CpuProgram as Program, compile};
+use rrvq_tensor::{DType, Data, Graph, Layout, Store, Var, grad};
 
 const ROWS: usize = 4096;
 const BITS: usize = 3;

@@ -11,10 +11,9 @@ use rrvq::nn::Builder;
 use rrvq::programs::{Model, Step, StepInput};
 use rrvq::run::{Existing, Run};
 use rrvq::train::checkpoint::{Progress, load_state, save};
-use rrvq_tensor::device::counter;
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::rng::philox4x32_10;
-use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store, compile};
+use rrvq_tensor::rng::{counter, philox4x32_10};
+use rrvq_tensor::testing::{CpuProgram as Program, compile};
+use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store};
 
 const DIM: usize = 2;
 const IMAGES: usize = 8;
@@ -276,7 +275,7 @@ fn started(start: CodeStart, initialising: bool, seed: u64) -> Vec<f32> {
     assert!(
         found
             .iter()
-            .all(|(name, mu)| name == "book.mean" && mu.id() == book.mu.id())
+            .all(|(name, mu)| name == "book.mean" && mu.same(book.mu))
     );
     // Read besides, so that there is a counter and an input in each case.
     let used = e.sum() + g.noise(rrvq_tensor::rng::Distribution::Uniform, &[1]).sum();

@@ -8,10 +8,9 @@
 use rrvq::config::Config;
 use rrvq::model::Hierarchy;
 use rrvq::programs::Model;
-use rrvq_tensor::device::counter;
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::rng::philox4x32_10;
-use rrvq_tensor::{Data, Device, Graph, Store, Var, compile};
+use rrvq_tensor::rng::{counter, philox4x32_10};
+use rrvq_tensor::testing::{CpuProgram as Program, compile};
+use rrvq_tensor::{Data, Device, Graph, Store, Var};
 use std::collections::HashMap;
 
 const BATCH: usize = 256;

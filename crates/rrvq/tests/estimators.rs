@@ -9,10 +9,10 @@ mod common;
 use common::normal;
 use rrvq::latent::Sampling;
 use rrvq::latent::responsibility::{Codebook, Prior};
-use rrvq_tensor::device::counter;
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::op::SampleMode::{self, ReinMax, Relaxed, StraightThrough};
-use rrvq_tensor::{DType, Data, Graph, Layout, Store, Var, compile, grad};
+use rrvq_tensor::SampleMode::{self, ReinMax, Relaxed, StraightThrough};
+use rrvq_tensor::rng::counter;
+use rrvq_tensor::testing::{CpuProgram as Program, compile};
+use rrvq_tensor::{DType, Data, Graph, Layout, Store, Var, grad};
 
 const CODES: usize = 6;
 /// Posteriors that are tried, and samples of each in one run.

@@ -14,8 +14,8 @@ use common::{normal, run_once};
 use rrvq::config::Sample;
 use rrvq::latent::Sampling;
 use rrvq::latent::responsibility::{Codebook, Prior};
-use rrvq_tensor::device::counter;
-use rrvq_tensor::op::SampleMode;
+use rrvq_tensor::SampleMode;
+use rrvq_tensor::rng::counter;
 use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store, Var, grad};
 
 #[test]

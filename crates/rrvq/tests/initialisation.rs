@@ -3,8 +3,7 @@
 use rrvq::config::Config;
 use rrvq::programs::{Inference, Model};
 use rrvq_tensor::Device;
-use rrvq_tensor::device::counter;
-use rrvq_tensor::rng::philox4x32_10;
+use rrvq_tensor::rng::{counter, philox4x32_10};
 
 #[test]
 fn the_first_batch_gives_pictures_near_grey_with_the_promised_spread() {

@@ -10,18 +10,21 @@ use rrvq::nn::Builder;
 use rrvq::prior::PriorModel;
 use rrvq::prior::network::PixelCnn;
 use rrvq::programs::{Model, objective};
-use rrvq_tensor::compile::{Plan, Target, compile_for};
-use rrvq_tensor::device::cuda::launch::Function;
-use rrvq_tensor::device::cuda::{codegen, library, lower, nvrtc};
+use rrvq_tensor::Precision::{self, Bf16, F32};
 use rrvq_tensor::optim::{Exceptions, Optimiser, Rule};
+use rrvq_tensor::testing::{self, Function, Plan, compile_for, cuda_target};
 use rrvq_tensor::{DType, Graph, Var};
 use std::collections::{BTreeMap, HashSet};
 
-fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bool) -> Vec<Plan> {
+fn plans(
+    bench: &StepBench,
+    change: impl Fn(&mut rrvq::config::Config),
+    precision: Precision,
+) -> Vec<Plan> {
     let mut config = bench.config();
     change(&mut config);
     let model = Model::new(&config.model);
-    let target = Target::cuda(bf16);
+    let target = cuda_target(precision);
     let compile = |graph: &Graph, outputs: &[(&str, Var<'_>)]| {
         compile_for(target, graph, &model.layout, outputs).expect("compiles")
     };
@@ -62,12 +65,12 @@ fn plans(bench: &StepBench, change: impl Fn(&mut rrvq::config::Config), bf16: bo
 }
 
 /// Step and sampler of a prior over the codes of a VQ-VAE.
-fn prior_plans(bf16: bool) -> Vec<Plan> {
+fn prior_plans(precision: Precision) -> Vec<Plan> {
     let mut config = Config::preset("vq-ema-cifar10").expect("a preset");
     (config.prior.channels, config.prior.layers) = (32, 2);
     let prior = PriorModel::new(&config.model, &config.prior);
     let draw = |graph: &Graph, outputs: &[(&str, Var<'_>)]| {
-        compile_for(Target::cuda(bf16), graph, &prior.layout, outputs).expect("compiles")
+        compile_for(cuda_target(precision), graph, &prior.layout, outputs).expect("compiles")
     };
     let step = Graph::new();
     let net = PixelCnn::new(
@@ -113,9 +116,9 @@ fn prior_plans(bf16: bool) -> Vec<Plan> {
 
 #[test]
 fn a_prior_has_plans_for_a_gpu() {
-    for bf16 in [false, true] {
+    for precision in [F32, Bf16] {
         assert!(
-            prior_plans(bf16)
+            prior_plans(precision)
                 .iter()
                 .all(|plan| !plan.kernels.is_empty())
         );
@@ -172,7 +175,7 @@ fn sizes_are_no_part_of_a_form() {
 
 #[test]
 fn all_kernels_compile_for_sm_80_and_sm_90() {
-    if let Err(missing) = library::nvrtc() {
+    if let Err(missing) = testing::find_nvrtc() {
         println!("skipped: {missing}");
         return;
     }
@@ -186,9 +189,9 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
     };
     let training = bench(8, 256, 32, 256, 256);
     let reinmax = |config: &mut Config| config.model.sample = Sample::ReinMax;
-    let mut in_bf16 = plans(&training, |_| {}, true);
-    in_bf16.extend(plans(&training, reinmax, true));
-    in_bf16.extend(plans(&bench(4, 24, 128, 256, 4), reinmax, true));
+    let mut in_bf16 = plans(&training, |_| {}, Bf16);
+    in_bf16.extend(plans(&training, reinmax, Bf16));
+    in_bf16.extend(plans(&bench(4, 24, 128, 256, 4), reinmax, Bf16));
     let mut all = plans(
         &bench(4, 20, 12, 40, 3),
         |config| {
@@ -196,10 +199,10 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
             config.model.sample = Sample::Relaxed;
             config.model.top = Top::Uniform;
         },
-        false,
+        F32,
     );
-    all.extend(plans(&bench(4, 24, 32, 256, 4), reinmax, false));
-    all.extend(plans(&bench(4, 20, 12, 40, 3), reinmax, false));
+    all.extend(plans(&bench(4, 24, 32, 256, 4), reinmax, F32));
+    all.extend(plans(&bench(4, 20, 12, 40, 3), reinmax, F32));
     let changes: [fn(&mut Config); 9] = [
         |config| config.model.code_start = CodeStart::Embeddings,
         |config| config.model.latent = "gaussian".into(),
@@ -216,11 +219,11 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         |config| config.train.estimator = Estimator::Vimco,
     ];
     for change in changes {
-        all.extend(plans(&bench(4, 24, 16, 32, 4), change, true));
+        all.extend(plans(&bench(4, 24, 16, 32, 4), change, Bf16));
     }
-    all.extend(prior_plans(true));
+    all.extend(prior_plans(Bf16));
     let lowered = |plans: &[Plan], exact| -> Vec<Function> {
-        let functions = |plan| lower::functions(&lower::jobs(plan, exact));
+        let functions = |plan| testing::functions(&testing::jobs(plan, exact));
         plans.iter().flat_map(functions).collect()
     };
     let mut functions = lowered(&in_bf16, false);
@@ -228,12 +231,12 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
     let all: HashSet<&Function> = functions.iter().collect();
     let functions = one_of_each_form(&all);
     println!("{} of {} functions", functions.len(), all.len());
-    let sources: Vec<String> = codegen::sources(&functions)
+    let sources: Vec<String> = testing::sources(&functions)
         .into_iter()
         .map(|s| s.0)
         .collect();
     let compile = |arch| {
-        let cubins = nvrtc::compile_all(&sources, arch, None).unwrap_or_else(|e| panic!("{e}"));
+        let cubins = testing::compile_all(&sources, arch, None).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(cubins.len(), sources.len());
         assert!(cubins.iter().all(|cubin| cubin.starts_with(b"\x7fELF")));
     };

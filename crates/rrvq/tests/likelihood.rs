@@ -7,8 +7,8 @@
 use rrvq::config::Config;
 use rrvq::likelihood;
 use rrvq::nn::Builder;
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::{DType, Data, Graph, Store, compile};
+use rrvq_tensor::testing::{CpuProgram as Program, compile};
+use rrvq_tensor::{DType, Data, Graph, Store};
 
 /// Middle of the outer bins.
 const EDGE: f32 = 0.5 - 1.0 / 512.0;

@@ -10,8 +10,7 @@ use rrvq::dataset::Swatches;
 use rrvq::likelihood;
 use rrvq::nn::Builder;
 use rrvq::programs::{Inference, Model, Step, StepInput};
-use rrvq_tensor::device::counter;
-use rrvq_tensor::rng::philox4x32_10;
+use rrvq_tensor::rng::{counter, philox4x32_10};
 use rrvq_tensor::{DType, Data, Device, Graph, Program, Store, grad};
 
 /// A mixture for one pixel: what the decoder would give, slot by slot.

@@ -5,11 +5,10 @@ use rrvq::nn::Builder;
 use rrvq::prior::PriorModel;
 use rrvq::prior::network::{Map, PixelCnn};
 use rrvq::prior::programs::{PriorSampler, PriorScorer, PriorStep};
-use rrvq_tensor::compile::{Target, compile_for};
-use rrvq_tensor::device::cpu::Program;
 use rrvq_tensor::optim::{Optimiser, Rule};
 use rrvq_tensor::rng::philox4x32_10;
-use rrvq_tensor::{Data, Device, Graph, Store, compile};
+use rrvq_tensor::testing::{ConvLayout, CpuProgram as Program, Target, compile, compile_for};
+use rrvq_tensor::{Data, Device, Graph, Store};
 
 fn settings(side: usize, codes: usize) -> (ModelConfig, PriorConfig) {
     let mut config = Config::default();
@@ -208,7 +207,10 @@ fn a_plan_for_tensor_cores_makes_the_same_step() {
     };
     let (loss, m) = made(Target::default());
     let (loss2, m2) = made(Target {
-        tensor_cores: true,
+        conv_layout: Some(ConvLayout {
+            channels: 8,
+            narrow: 4,
+        }),
         batches: true,
         ..Target::default()
     });

@@ -5,11 +5,10 @@ use rrvq::latent::Sampling;
 use rrvq::latent::gaussian::Gaussian;
 use rrvq::latent::nearest::Nearest;
 use rrvq::latent::responsibility::{Codebook, Prior};
-use rrvq_tensor::device::counter;
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::op::SampleMode;
-use rrvq_tensor::rng::philox4x32_10;
-use rrvq_tensor::{DType, Data, Graph, Layout, Store, compile, grad};
+use rrvq_tensor::SampleMode;
+use rrvq_tensor::rng::{counter, philox4x32_10};
+use rrvq_tensor::testing::{CpuProgram as Program, compile};
+use rrvq_tensor::{DType, Data, Graph, Layout, Store, grad};
 
 const ROWS: usize = 40;
 const CODES: usize = 7;

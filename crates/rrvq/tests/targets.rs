@@ -3,12 +3,12 @@
 use rrvq::bench::StepBench;
 use rrvq::config::{CodebookRule, Config, Grow};
 use rrvq::programs::{Model, objective};
-use rrvq_tensor::compile::{Kernel, Target, compile_for};
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::device::cpu::counter;
-use rrvq_tensor::device::cuda::hazards::{Lane, Touch, lanes};
 use rrvq_tensor::optim::{Optimiser, Rule};
-use rrvq_tensor::{Data, Device, Graph, Plan, Store};
+use rrvq_tensor::rng::counter;
+use rrvq_tensor::testing::{
+    CpuProgram as Program, Kernel, Lane, Plan, Target, Touch, compile_for, cuda_target, lanes,
+};
+use rrvq_tensor::{Data, Device, Graph, Precision, Store};
 
 fn step(model: &Model, config: &Config, rule: Rule, clip: f32, target: Target) -> Plan {
     let graph = Graph::new();
@@ -90,10 +90,8 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
             .collect();
         let plain = step(&model, &config, rule, clip, Target::default());
         let target = Target {
-            tensor_cores: true,
-            batches: true,
-            bf16: false,
             sums_by_rows: false,
+            ..cuda_target(Precision::F32)
         };
         let turned = step(&model, &config, rule, clip, target);
         let count =
@@ -180,9 +178,8 @@ fn any_order_that_the_lanes_allow_gives_the_same_bits() {
         .map(|i| (i * 37 % 251) as u8)
         .collect();
     let target = Target {
-        tensor_cores: true,
-        batches: true,
-        ..Target::default()
+        sums_by_rows: false,
+        ..cuda_target(Precision::F32)
     };
     let plan = step(&model, &config, Rule::AdaMax, 200.0, target);
     let touches: Vec<Touch> = plan.kernels.iter().map(Touch::of).collect();

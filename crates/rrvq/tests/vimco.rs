@@ -7,10 +7,9 @@ use rrvq::config::Config;
 use rrvq::model::Hierarchy;
 use rrvq::model::vimco::MultiSample;
 use rrvq::programs::{Model, objective};
-use rrvq_tensor::device::counter;
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::rng::Distribution;
-use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store, Var, compile, grad};
+use rrvq_tensor::rng::{Distribution, counter};
+use rrvq_tensor::testing::{CpuProgram as Program, compile};
+use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store, Var, grad};
 use std::collections::HashMap;
 
 const CODES: usize = 3;

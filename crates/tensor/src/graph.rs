@@ -71,10 +71,6 @@ impl Node {
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 #[derive(Default)]
@@ -308,7 +304,7 @@ fn broadcast_shape(a: &[usize], b: &[usize]) -> Vec<usize> {
 }
 
 impl<'g> Var<'g> {
-    pub fn id(self) -> NodeId {
+    pub(crate) fn id(self) -> NodeId {
         self.id
     }
 

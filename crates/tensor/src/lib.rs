@@ -17,22 +17,25 @@
 //! ([`op::Embeddings`]).
 
 mod cache;
-pub mod compile;
+mod compile;
 pub mod device;
 mod error;
-pub mod grad;
-pub mod graph;
-pub mod op;
+mod grad;
+mod graph;
+mod math;
+mod op;
 pub mod optim;
 pub mod params;
 pub mod rng;
+pub mod simd;
 mod simplify;
+#[doc(hidden)]
+pub mod testing;
 
 pub use cache::cache_dir;
-pub use compile::{Plan, compile};
 pub use device::{Data, Device, Precision, Program, Store};
 pub use error::{Error, Result};
 pub use grad::grad;
 pub use graph::{DType, Graph, Var};
-pub use op::{Embeddings, Sampled};
+pub use op::{Embeddings, ReduceOp, SampleMode, Sampled};
 pub use params::{Init, Layout};

@@ -60,10 +60,10 @@ pub struct Window {
 /// The order of a kernel's axes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Filter {
-    /// [height, width, inputs, outputs]: as models draw it and the CPU wants it.
+    /// [height, width, inputs, outputs]: the order models are built with.
     #[default]
     Hwio,
-    /// [outputs, height, width, inputs]: as cuDNN's tensor cores want it.
+    /// [outputs, height, width, inputs]: the order a target may ask for.
     Ohwi,
 }
 

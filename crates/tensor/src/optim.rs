@@ -11,6 +11,7 @@
 
 use crate::grad::grad;
 use crate::graph::Var;
+use crate::params::PARAMETERS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -65,7 +66,7 @@ impl<'g> Drawn<'g> {
 }
 
 /// Names of the flat vectors an optimiser keeps.
-pub const STATES: [&str; 4] = ["theta", "m", "v", "ema"];
+pub const STATES: [&str; 4] = [PARAMETERS, "m", "v", "ema"];
 
 impl Optimiser {
     /// Draws gradient, clipping, update and EMA for every parameter of the graph; returns the gradient's

@@ -3,11 +3,14 @@
 //! All parameters of a model live in one f32 vector, each at an offset that is a multiple of 16, so that the
 //! optimiser is a handful of element-wise kernels over the whole vector, and a checkpoint is a few of them.
 
-use crate::device::cpu::simd::isa;
 use crate::rng::{Distribution, Noise, fill};
+use crate::simd::isa;
 use crate::{Error, Result};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 use std::collections::{BTreeMap, HashMap};
+
+/// The name of the flat vector of parameters among the vectors of a [`Store`](crate::Store).
+pub const PARAMETERS: &str = "theta";
 
 /// A parameter's first value.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,8 +8,8 @@
 //! (j < 4, l < 16) takes word j of block 16c + l, so sixteen lanes of blocks fill sixteen consecutive
 //! elements word by word, without a transpose.
 
-use crate::device::cpu::math;
-use crate::device::cpu::simd::{Isa, Lanes, Words, dispatch};
+use crate::math;
+use crate::simd::{Isa, Lanes, Words, dispatch};
 
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const KEY_STEPS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
@@ -160,6 +160,16 @@ fn normal_pair<L: Lanes>(u: L, v: L) -> (L, L) {
     let r = math::log_normal(u).mul(L::splat(-2.0)).sqrt();
     let (sin, cos) = math::sin_cos_turns(v);
     (r.mul(cos), r.mul(sin))
+}
+
+/// The four words noise is addressed by, as the graph's `counter` input wants them.
+pub fn counter(seed: u64, step: u64) -> [u32; 4] {
+    [
+        seed as u32,
+        (seed >> 32) as u32,
+        step as u32,
+        (step >> 32) as u32,
+    ]
 }
 
 #[cfg(test)]

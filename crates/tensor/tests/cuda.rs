@@ -5,7 +5,8 @@ mod cases;
 mod common;
 
 use common::{Draw, inputs, normal};
-use rrvq_tensor::device::{Device, Precision, Program, counter};
+use rrvq_tensor::device::{Device, Precision, Program};
+use rrvq_tensor::rng::counter;
 use rrvq_tensor::{DType, Data, Graph, Init, Layout, Store, Var, grad};
 use std::sync::Mutex;
 

@@ -3,7 +3,7 @@
 use super::keys::{choice, section};
 use super::values::{BlockScale, BlockScaleWord, Codes, Crop, Options};
 use crate::dataset::Split;
-use rrvq_tensor::op::SampleMode;
+use rrvq_tensor::SampleMode;
 use std::path::PathBuf;
 
 section! {

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Inference, Model, Scorer, Scores};
-use rrvq_tensor::device::{RowBank, counter};
+use rrvq_tensor::device::RowBank;
+use rrvq_tensor::rng::counter;
 use rrvq_tensor::{Device, Store};
 use std::time::Instant;
 

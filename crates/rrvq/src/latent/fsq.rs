@@ -211,8 +211,8 @@ impl Coded for Kind {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use rrvq_tensor::device::cpu::Program;
-    use rrvq_tensor::{DType, Data, Layout, Store, compile, grad};
+    use rrvq_tensor::testing::{CpuProgram as Program, compile};
+    use rrvq_tensor::{DType, Data, Layout, Store, grad};
 
     /// The prior of a row is a distribution over all combinations, its slope in z that of the definition.
     #[test]

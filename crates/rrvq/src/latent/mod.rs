@@ -14,8 +14,8 @@ use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::nn::{Builder, Geometry, layer_name};
 use codebook::{FirstBatch, Moved};
+use rrvq_tensor::SampleMode;
 use rrvq_tensor::Var;
-use rrvq_tensor::op::SampleMode;
 
 /// Every kind of latent, in the order help texts list them.
 pub static KINDS: &[&dyn Latent] = &[

@@ -11,7 +11,7 @@ use super::{Coded, Drawn, Latent, LayerInputs, Weight};
 use crate::config::{CodebookRule, ModelConfig};
 use crate::nn::Builder;
 use crate::streams;
-use rrvq_tensor::op::Sampled;
+use rrvq_tensor::Sampled;
 use rrvq_tensor::{Init, Var};
 
 /// Means of a layer's codes, [K, d_e].

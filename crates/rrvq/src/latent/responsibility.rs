@@ -9,7 +9,7 @@ use super::codebook::{FirstBatch, any_code, gumbel};
 use super::{Coded, DrawMode, Drawn, Latent, LayerInputs, Sampling, Weight};
 use crate::config::{CodeStart, ModelConfig, PriorKind, Sigma, Top};
 use crate::nn::Builder;
-use rrvq_tensor::op::{Embeddings, SampleMode, Sampled};
+use rrvq_tensor::{Embeddings, SampleMode, Sampled};
 use rrvq_tensor::{Init, Var};
 
 /// Means and log-variances of a layer's codes, [K, d_e] each.

@@ -8,7 +8,7 @@ use crate::latent::codebook::Moved;
 use crate::latent::{self, DrawMode, Drawn, Evidence, Latent, LayerInputs, Sampling};
 use crate::likelihood::{self, Pixels};
 use crate::nn::{Builder, Geometry, Resize, layer_name};
-use rrvq_tensor::op::SampleMode;
+use rrvq_tensor::SampleMode;
 use rrvq_tensor::optim::{Exceptions, Optimiser};
 use rrvq_tensor::{DType, Graph, Init, Var};
 

@@ -11,9 +11,8 @@ use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::nn::Builder;
 use crate::programs::StepOutcome;
-use rrvq_tensor::device::counter;
 use rrvq_tensor::optim::{Optimiser, Rule};
-use rrvq_tensor::rng::Distribution;
+use rrvq_tensor::rng::{Distribution, counter};
 use rrvq_tensor::{DType, Data, Device, Graph, Layout, Program, Store, Var};
 
 /// A prior's settings and the places of its parameters.

@@ -4,7 +4,7 @@ use super::{Model, one};
 use crate::error::{Error, Result};
 use crate::latent;
 use crate::model::Hierarchy;
-use rrvq_tensor::device::counter;
+use rrvq_tensor::rng::counter;
 use rrvq_tensor::{DType, Data, Device, Graph, Program, Store, Var};
 
 /// What the codes of a layer are called among a program's inputs and outputs.

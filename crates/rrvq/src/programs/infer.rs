@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::latent;
 use crate::model::Hierarchy;
 use rrvq_tensor::device::{Frame, RowBank};
-use rrvq_tensor::{DType, Data, Device, Graph, Plan, Program, Store, Var};
+use rrvq_tensor::{DType, Data, Device, Graph, Program, Store, Var};
 
 /// One question about each image of a batch.
 pub struct Inference {
@@ -130,8 +130,8 @@ impl Scorer {
     }
 
     /// What it was compiled to.
-    pub fn plan(&self) -> &Plan {
-        self.program.plan()
+    pub fn program(&self) -> &Program {
+        &self.program
     }
 
     /// Bytes a batch works in, on its device.

@@ -8,9 +8,10 @@ use crate::config::{Estimator, Optimiser as Rule, TrainConfig};
 use crate::dataset::Batches;
 use crate::error::Result;
 use crate::model::{Elbo, Hierarchy};
-use rrvq_tensor::device::{Frame, Timed, counter};
+use rrvq_tensor::device::{Frame, Timed};
 use rrvq_tensor::optim::{Exceptions, Optimiser, RATES, Rule as UpdateRule};
-use rrvq_tensor::{Data, Device, Graph, Layout, Plan, Program, Store, Var};
+use rrvq_tensor::rng::counter;
+use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store, Var};
 
 /// What one training step tells, in nats averaged over the batch where it is not a norm.
 #[derive(Clone, Debug, PartialEq)]
@@ -159,8 +160,8 @@ impl Step {
     }
 
     /// What it was compiled to.
-    pub fn plan(&self) -> &Plan {
-        self.program.plan()
+    pub fn program(&self) -> &Program {
+        &self.program
     }
 
     /// Bytes a step works in, on its device.

@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::programs::{Model, Shared};
 use crate::streams;
 use rrvq_tensor::Store;
-use rrvq_tensor::device::cpu::simd::isa;
 use rrvq_tensor::optim::STATES;
 use rrvq_tensor::rng::{Distribution, Noise, fill};
+use rrvq_tensor::simd::isa;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

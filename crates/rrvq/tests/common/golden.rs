@@ -5,8 +5,8 @@ use super::named;
 use super::report::Report;
 use rrvq::config::{Config, Optimiser as Rule};
 use rrvq::model::Hierarchy;
-use rrvq_tensor::device::counter;
 use rrvq_tensor::params::{Entry, Tensors, from_safetensors};
+use rrvq_tensor::rng::counter;
 use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store, Var, grad, optim};
 
 pub const CASES: [&str; 4] = ["straight-through", "relaxed", "rvq", "mixture"];

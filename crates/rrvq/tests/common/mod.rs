@@ -10,8 +10,7 @@ pub mod report;
 
 use rrvq::config::Config;
 use rrvq::dataset::{Dataset, Split};
-use rrvq_tensor::device::counter;
-use rrvq_tensor::rng::{Distribution, Noise, fill, philox4x32_10};
+use rrvq_tensor::rng::{Distribution, Noise, counter, fill, philox4x32_10};
 use rrvq_tensor::{Data, Device, Precision, Program, Store};
 use std::sync::{Mutex, MutexGuard};
 
@@ -70,7 +69,7 @@ pub fn normal(stream: u32, len: usize, scale: f32) -> Vec<f32> {
         stream,
         step: 0,
     };
-    let isa = rrvq_tensor::device::cpu::simd::isa();
+    let isa = rrvq_tensor::simd::isa();
     fill(isa, noise, Distribution::Normal, 0, &mut out);
     out.iter_mut().for_each(|v| *v *= scale);
     out

@@ -6,7 +6,7 @@ use rrvq::dataset::Batches;
 use rrvq::dataset::{Split, bank};
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
 use rrvq::programs::{Inference, Model, Sampler, Scorer, Scores, Step, StepInput};
-use rrvq_tensor::device::counter;
+use rrvq_tensor::rng::counter;
 use rrvq_tensor::{Device, Store};
 
 /// How far a device may be from the CPU.

@@ -5,9 +5,8 @@ use crate::common::report::Report;
 use crate::common::{gpu, named, normal, run_once};
 use rrvq::latent::Sampling;
 use rrvq::latent::responsibility::{Codebook, Prior};
-use rrvq_tensor::device::counter;
-use rrvq_tensor::op::SampleMode;
-use rrvq_tensor::rng::{Distribution, Noise, fill};
+use rrvq_tensor::SampleMode;
+use rrvq_tensor::rng::{Distribution, Noise, counter, fill};
 use rrvq_tensor::{DType, Data, Device, Graph, Layout, Store};
 
 /// Two logarithms by other code, relative; below 1 the difference itself.
@@ -41,7 +40,7 @@ fn check_noise(device: &Device) {
             program.run(&mut Store::default(), &inputs).unwrap();
             let wanted = |distribution| {
                 let mut out = vec![0.0; shape.iter().product()];
-                let isa = rrvq_tensor::device::cpu::simd::isa();
+                let isa = rrvq_tensor::simd::isa();
                 let noise = Noise { seed, stream, step };
                 fill(isa, noise, distribution, 0, &mut out);
                 out

@@ -5,7 +5,7 @@ use crate::common::report::Report;
 use crate::common::{gpu, named, normal, run_once};
 use rrvq::latent::Sampling;
 use rrvq::latent::responsibility::{Codebook, Prior};
-use rrvq_tensor::op::SampleMode;
+use rrvq_tensor::SampleMode;
 use rrvq_tensor::{DType, Device, Graph, Layout, grad};
 
 /// How far two ways may be apart.

@@ -11,6 +11,7 @@
 use super::layout::{Live, Run, Source, row_constraint};
 use crate::graph::NodeId;
 use crate::op::Op;
+use crate::params::PARAMETERS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -21,7 +22,7 @@ pub(crate) enum Kind {
     /// The same before a reduction that is not by short rows.
     Closing(NodeId),
     /// Any other operation, by itself.
-    Alone(NodeId),
+    Standalone(NodeId),
 }
 
 #[derive(Clone, Debug)]
@@ -126,7 +127,7 @@ impl Fuser<'_, '_> {
                 Op::Conv { .. } | Op::ConvGradInput { .. } | Op::Matmul { .. } => {
                     (Kind::Anchored(id), node.len(), None)
                 }
-                _ => (Kind::Alone(id), node.len(), None),
+                _ => (Kind::Standalone(id), node.len(), None),
             };
             self.of[id.index()] = self.groups.len();
             let mut group = Group {
@@ -155,7 +156,7 @@ impl Fuser<'_, '_> {
                     self.users[root.index()].push(id);
                 }
                 match &self.live.node(root).op {
-                    Op::Param { .. } => readers.push(("theta".into(), id)),
+                    Op::Param { .. } => readers.push((PARAMETERS.into(), id)),
                     Op::State { name, .. } => readers.push((name.clone(), id)),
                     _ => {}
                 }
@@ -194,7 +195,7 @@ impl Fuser<'_, '_> {
         for input in inputs {
             let root = self.root(id, input);
             let (a, b) = (self.of[root.index()], self.of[id.index()]);
-            if a != NONE && a != b && !matches!(self.group(a).kind, Kind::Alone(_)) {
+            if a != NONE && a != b && !matches!(self.group(a).kind, Kind::Standalone(_)) {
                 self.try_merge(a, b, root, id, input);
             }
         }

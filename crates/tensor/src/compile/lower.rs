@@ -6,6 +6,7 @@ use super::layout::Live;
 use super::memory::{Span, assign};
 use super::*;
 use crate::op::Window;
+use crate::params::PARAMETERS;
 use std::collections::HashMap;
 
 pub(super) struct Lowering<'a, 'g> {
@@ -122,7 +123,7 @@ impl Lowering<'_, '_> {
                     place
                 }
                 Op::Param { name, .. } => {
-                    let base = Base::State(self.state("theta", self.params.len()));
+                    let base = Base::State(self.state(PARAMETERS, self.params.len()));
                     let offset = self.params.get(name).map_or(0, |e| e.offset);
                     outside(base, DType::F32).at(offset)
                 }
@@ -165,7 +166,7 @@ impl Lowering<'_, '_> {
                 false => 0,
             };
             for &id in &group.nodes {
-                if matches!(group.kind, Kind::Alone(_)) || group.kind == Kind::Closing(id) {
+                if matches!(group.kind, Kind::Standalone(_)) || group.kind == Kind::Closing(id) {
                     touch(&mut spans, id, now, now);
                 }
                 for &input in &self.live.node(id).inputs {
@@ -210,7 +211,7 @@ impl Lowering<'_, '_> {
     ) -> HashMap<NodeId, (NodeId, usize)> {
         let mut homes = HashMap::new();
         for group in &self.groups.order {
-            let Kind::Alone(pack) = group.kind else {
+            let Kind::Standalone(pack) = group.kind else {
                 continue;
             };
             let Op::Pack { offsets, .. } = &self.live.node(pack).op else {
@@ -294,7 +295,7 @@ impl Lowering<'_, '_> {
                     out: self.place(id),
                 });
             }
-            Kind::Alone(id) => self.alone(id, group, out),
+            Kind::Standalone(id) => self.standalone(id, group, out),
         }
     }
 

@@ -9,14 +9,14 @@
 //!
 //! A plan is plain data and knows no device.
 
-mod alone;
 mod chain;
+mod conv_layout;
 mod fuse;
 mod layout;
 mod lower;
 mod memory;
-mod rewrite;
 mod schedule;
+mod standalone;
 mod storage;
 
 use crate::graph::{DType, Graph, NodeId, Var};
@@ -327,7 +327,7 @@ pub struct Plan {
     /// Floats of the one allocation all intermediate tensors share.
     pub arena: usize,
     pub inputs: Vec<Named>,
-    /// Flat f32 vectors that outlive a run; the parameters are `theta`.
+    /// Flat f32 vectors that outlive a run; one of them is [`PARAMETERS`](crate::params::PARAMETERS).
     pub states: Vec<Named>,
     pub outputs: Vec<Named>,
 }
@@ -341,8 +341,8 @@ impl Plan {
 /// What a device wants of a plan; the default is the CPU's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Kernels turned and channels padded as cuDNN wants them, convolutions of one map joined.
-    pub tensor_cores: bool,
+    /// Another layout of convolutions than the one models are built with.
+    pub conv_layout: Option<ConvLayout>,
     /// Maps and the kernels of convolutions in bf16.
     pub bf16: bool,
     /// Small independent kernels gathered in batches.
@@ -351,16 +351,15 @@ pub struct Target {
     pub sums_by_rows: bool,
 }
 
-impl Target {
-    /// What the CUDA device wants.
-    pub fn cuda(bf16: bool) -> Self {
-        Target {
-            tensor_cores: true,
-            bf16,
-            batches: true,
-            sums_by_rows: true,
-        }
-    }
+/// A layout of convolutions: kernels as [outputs, height, width, inputs], padded channels, and convolutions of one map,
+/// or of one sum, joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvLayout {
+    /// Channels are padded to a multiple of this.
+    pub channels: usize,
+    /// Convolutions of a sum are joined where all maps but the widest have together at most one `narrow`th of its
+    /// channels.
+    pub narrow: usize,
 }
 
 /// Compiles what `outputs` and the graph's assignments need. Parameters are found by name in `layout`, which
@@ -378,13 +377,13 @@ pub fn compile_for(
 ) -> Result<Plan> {
     let names = outputs.iter().map(|(name, _)| name.to_string());
     let ids: Vec<NodeId> = outputs.iter().map(|(_, var)| var.id()).collect();
-    if !target.tensor_cores {
+    let Some(convs) = target.conv_layout else {
         return plan(target, graph, layout, names.zip(ids).collect());
-    }
-    let turned = Graph::new();
-    let vars = rewrite::for_tensor_cores(graph, &turned, &ids);
+    };
+    let rewritten = Graph::new();
+    let vars = conv_layout::rewrite(convs, graph, &rewritten, &ids);
     let outputs = names.zip(vars.iter().map(|var| var.id())).collect();
-    plan(target, &turned, layout, outputs)
+    plan(target, &rewritten, layout, outputs)
 }
 
 fn plan(
@@ -419,7 +418,10 @@ fn plan(
         false => (groups, (0..count).collect()),
     };
     let storage = match target.bf16 {
-        true => storage::bf16(&live, &outputs),
+        true => {
+            let channels = target.conv_layout.map_or(1, |convs| convs.channels);
+            storage::bf16(&live, &outputs, channels)
+        }
         false => Default::default(),
     };
     let schedule = lower::Schedule {
@@ -429,3 +431,6 @@ fn plan(
     };
     Ok(lower::lower(&live, &groups, layout, schedule, &outputs))
 }
+
+#[cfg(test)]
+mod tests;

@@ -181,7 +181,7 @@ fn is_light(live: &Live<'_>, group: &Group) -> bool {
     match group.kind {
         Kind::Chain | Kind::Closing(_) => true,
         Kind::Anchored(_) => false,
-        Kind::Alone(id) => !matches!(
+        Kind::Standalone(id) => !matches!(
             live.node(id).op,
             Op::ConvGradWeight { .. } | Op::Responsibility(_) | Op::ResponsibilityGrad(_)
         ),

@@ -8,7 +8,12 @@ use crate::graph::{DType, NodeId};
 use crate::op::Op;
 use std::collections::HashMap;
 
-pub(crate) fn bf16(live: &Live<'_>, outputs: &[(String, NodeId)]) -> HashMap<NodeId, DType> {
+/// The types of what is not f32. Maps are converted only where their channels are a multiple of `channels`.
+pub(crate) fn bf16(
+    live: &Live<'_>,
+    outputs: &[(String, NodeId)],
+    channels: usize,
+) -> HashMap<NodeId, DType> {
     let mut convolved = vec![false; live.count()];
     let mut wanted_exact = vec![false; live.count()];
     for id in live.ids().filter(|&id| !live.is_view(id)) {
@@ -33,7 +38,7 @@ pub(crate) fn bf16(live: &Live<'_>, outputs: &[(String, NodeId)]) -> HashMap<Nod
     }
     let is_map = |id: NodeId| {
         let node = live.node(id);
-        let channels = *node.shape.last().unwrap_or(&1);
+        let full = node.shape.last().unwrap_or(&1).is_multiple_of(channels);
         let moves = matches!(
             node.op,
             Op::Unary(_)
@@ -50,7 +55,7 @@ pub(crate) fn bf16(live: &Live<'_>, outputs: &[(String, NodeId)]) -> HashMap<Nod
                 | Op::Pad { .. }
                 | Op::Broadcast { .. }
         );
-        moves && node.shape.len() == 4 && channels.is_multiple_of(8)
+        moves && node.shape.len() == 4 && full
     };
     let outside = |id: NodeId| {
         matches!(

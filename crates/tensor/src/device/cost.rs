@@ -21,20 +21,8 @@ pub fn kind(kernel: &Kernel) -> &'static str {
     }
 }
 
-/// Whether a kernel gives a state its new value.
-pub fn assigns(kernel: &Kernel) -> bool {
-    match kernel {
-        Kernel::Map(chain)
-        | Kernel::Conv { chain, .. }
-        | Kernel::ConvGradInput { chain, .. }
-        | Kernel::Matmul { chain, .. }
-        | Kernel::Reduce { chain, .. } => writes_states(chain),
-        Kernel::Batch(kernels) => kernels.iter().any(assigns),
-        _ => false,
-    }
-}
-
-fn writes_states(chain: &Chain) -> bool {
+/// Whether a chain gives a state its new value.
+pub(crate) fn writes_states(chain: &Chain) -> bool {
     let is_state = |s: &crate::compile::StorePlace| matches!(s.place.base, Base::State(_));
     chain.stores.iter().any(is_state)
 }

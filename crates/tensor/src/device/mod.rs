@@ -3,10 +3,10 @@
 //! A [`Device`] is chosen once and handed down; [`Program`] and [`Store`] hide which one it was.
 
 mod backend;
-pub mod cost;
-pub mod cpu;
+pub(crate) mod cost;
+pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
-pub mod cuda;
+pub(crate) mod cuda;
 mod name;
 mod program;
 mod report;
@@ -15,12 +15,14 @@ mod store;
 
 use crate::{Error, Result};
 
+#[cfg(feature = "cuda")]
+pub use cuda::CudaDevice;
 pub use name::DeviceName;
 pub use program::{Program, Timed};
 pub use report::{CudaReport, GpuInfo, GpuReport, LibraryReport, bytes_text, cuda_report};
 pub use rows::{FLIPPED, Frame, RowBank, RowLayout};
 pub(crate) use store::find_input;
-pub use store::{Data, Store, counter};
+pub use store::{Data, Store};
 
 /// How a CUDA device stores maps and kernels. Parameters, sums and responsibilities are f32 in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +49,7 @@ pub enum Device {
     Cpu,
     /// A GPU; made by [`Device::cuda`].
     #[cfg(feature = "cuda")]
-    Cuda(cuda::CudaDevice),
+    Cuda(CudaDevice),
 }
 
 impl Device {
@@ -56,7 +58,7 @@ impl Device {
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub fn cuda(ordinal: usize, precision: Precision) -> Result<Device> {
         #[cfg(feature = "cuda")]
-        return Ok(Device::Cuda(cuda::CudaDevice::open(ordinal, precision)?));
+        return Ok(Device::Cuda(CudaDevice::open(ordinal, precision)?));
         #[cfg(not(feature = "cuda"))]
         return Err(Error::new(report::NO_CUDA));
     }
@@ -90,7 +92,7 @@ impl Device {
         match self {
             Device::Cpu => Device::Cpu,
             #[cfg(feature = "cuda")]
-            Device::Cuda(on) => Device::Cuda(cuda::CudaDevice {
+            Device::Cuda(on) => Device::Cuda(CudaDevice {
                 precision,
                 ..on.clone()
             }),

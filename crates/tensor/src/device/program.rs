@@ -5,9 +5,9 @@
 //! [`RowBank`] beside the program, so that a fast device never waits for the host.
 
 use super::backend::Executable;
-use super::{Data, Device, Frame, RowBank, Store, cpu};
+use super::{Data, Device, Frame, RowBank, Store, cost, cpu};
 use crate::Result;
-use crate::compile::{Plan, compile};
+use crate::compile::compile;
 use crate::graph::{Graph, Var};
 use crate::params::Layout;
 use std::borrow::Cow;
@@ -32,8 +32,20 @@ impl Program {
         }))
     }
 
-    pub fn plan(&self) -> &Plan {
-        self.0.plan()
+    /// The number of kernels a run executes.
+    pub fn kernels(&self) -> usize {
+        self.0.plan().kernels.len()
+    }
+
+    /// Arithmetic operations of convolutions, products and responsibilities in a run; a multiplication with its
+    /// addition counts as two.
+    pub fn flops(&self) -> f64 {
+        self.0.plan().kernels.iter().map(cost::flops).sum()
+    }
+
+    /// Whether the program was compiled with an output of this name.
+    pub fn has_output(&self, name: &str) -> bool {
+        self.0.plan().outputs.iter().any(|out| out.name == name)
     }
 
     /// Bytes the program works in, on its device.
@@ -175,7 +187,7 @@ mod tests {
         let mut store = Store::with("runs", vec![0.0]);
         let rows = program.profile(&mut store, &inputs, 3).unwrap();
         let launches: usize = rows.iter().map(|row| row.launches).sum();
-        assert_eq!(launches, program.plan().kernels.len());
+        assert_eq!(launches, program.kernels());
         assert!(rows.iter().all(|row| row.micros > 0.0 && row.bytes > 0.0));
         assert!(rows.is_sorted_by(|a, b| a.micros >= b.micros));
         assert_eq!(store.get("runs"), [3.0]);

@@ -146,16 +146,6 @@ impl Data<'_> {
     }
 }
 
-/// The four words noise is addressed by, as the graph's `counter` input wants them.
-pub fn counter(seed: u64, step: u64) -> [u32; 4] {
-    [
-        seed as u32,
-        (seed >> 32) as u32,
-        step as u32,
-        (step >> 32) as u32,
-    ]
-}
-
 /// The input a plan wants, among those given, with its length and kind checked.
 pub(crate) fn find_input<'a>(want: &Named, inputs: &[(&str, Data<'a>)]) -> Result<Data<'a>> {
     let name = &want.name;

@@ -3,7 +3,7 @@
 
 use super::check_gradient;
 use super::common::{Draw, normal, uniform};
-use rrvq_tensor::op::ReduceOp;
+use rrvq_tensor::ReduceOp;
 use rrvq_tensor::rng::Distribution;
 
 /// Checks with standard normal inputs.

@@ -1,11 +1,9 @@
 //! Small helpers the integration tests share.
 #![allow(dead_code)]
 
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::device::cpu::counter;
-use rrvq_tensor::device::cpu::simd::isa;
-use rrvq_tensor::rng::{Distribution, Noise, fill};
-use rrvq_tensor::{DType, Data, Graph, Layout, Store, Var, compile, grad};
+use rrvq_tensor::rng::{Distribution, Noise, counter, fill};
+use rrvq_tensor::simd::isa;
+use rrvq_tensor::{DType, Data, Device, Graph, Layout, Program, Store, Var, grad};
 
 /// Standard normal numbers, the same for the same stream.
 pub fn normal(stream: u32, len: usize) -> Vec<f32> {
@@ -48,32 +46,6 @@ pub fn inputs<'g>(g: &'g Graph, shapes: &[Vec<usize>]) -> Vec<Var<'g>> {
     shapes.iter().enumerate().map(one).collect()
 }
 
-/// Runs with the values and a counter.
-pub fn run(program: &mut Program, values: &[Vec<f32>]) {
-    let names: Vec<String> = (0..values.len()).map(|i| format!("x{i}")).collect();
-    let words = counter(3, 5);
-    let mut data: Vec<(&str, Data<'_>)> = names
-        .iter()
-        .zip(values)
-        .map(|(n, v)| (n.as_str(), Data::F32(v)))
-        .collect();
-    data.push(("counter", Data::U32(&words)));
-    program
-        .run(&mut Store::default(), &data)
-        .expect("inputs fit");
-}
-
-/// The values of a drawn function.
-pub fn evaluate(draw: &Draw, shapes: &[Vec<usize>], values: &[Vec<f32>]) -> Vec<f32> {
-    let g = Graph::new();
-    let x = inputs(&g, shapes);
-    let y = draw(&g, &x);
-    let plan = compile(&g, &Layout::default(), &[("y", y)]).expect("compiles");
-    let mut program = Program::new(plan);
-    run(&mut program, values);
-    program.output("y").to_vec()
-}
-
 /// Compares the drawn gradient of every input with central differences of a random projection of the result.
 pub fn check_gradient(
     name: &str,
@@ -93,7 +65,7 @@ pub fn check_gradient(
         outputs.push((format!("d{i}"), d));
     }
     let named: Vec<(&str, Var<'_>)> = outputs.iter().map(|(n, v)| (n.as_str(), *v)).collect();
-    let mut program = Program::new(compile(&g, &Layout::default(), &named).expect("compiles"));
+    let mut program = Program::new(&Device::Cpu, &g, &Layout::default(), &named).expect("compiles");
     let words = counter(3, 5);
     let names: Vec<String> = (0..values.len()).map(|i| format!("x{i}")).collect();
     let at = |program: &mut Program, values: &[Vec<f32>]| {
@@ -106,11 +78,16 @@ pub fn check_gradient(
         program
             .run(&mut Store::default(), &data)
             .expect("inputs fit");
-        program.scalar("loss")
+        program.scalar("loss").expect("an output")
     };
     at(&mut program, &values);
     let drawn: Vec<Vec<f32>> = (0..values.len())
-        .map(|i| program.output(&format!("d{i}")).to_vec())
+        .map(|i| {
+            program
+                .output(&format!("d{i}"))
+                .expect("an output")
+                .to_vec()
+        })
         .collect();
     let largest = drawn.iter().flatten().fold(0.0f32, |a, v| a.max(v.abs()));
     assert!(largest > 1e-3, "{name}: the gradient is zero everywhere");

@@ -4,14 +4,15 @@
 //! choosing an instruction is spread over many vectors. A block is `rows` × `cols` elements; an operand is
 //! whole (its own elements), a value per row, a row repeated, or a constant, and [`View`] is all of them.
 
+use super::for_ranges;
 use super::memory::Memory;
 use super::scratch::with_scratch;
-use super::simd::{Isa, Lanes, WIDTH, dispatch};
-use super::{for_ranges, math};
 use crate::compile::{Access, Chain, Operand, Step, StepOp};
 use crate::graph::DType;
+use crate::math;
 use crate::op::{BinaryOp, ReduceOp, UnaryOp};
 use crate::rng;
+use crate::simd::{Isa, Lanes, WIDTH, dispatch};
 
 /// Elements of a block.
 pub(crate) const BLOCK: usize = 1024;

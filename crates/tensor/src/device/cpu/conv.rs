@@ -12,7 +12,7 @@ use crate::device::cpu::gemm::panels::{Layout, Panels, panel_width};
 use crate::device::cpu::gemm::tile::{Passes, Point, Row, Segment, Terms, outer, product};
 use crate::device::cpu::gemm::{BLOCKS, Finish, POINTS, block_rows};
 use crate::device::cpu::scratch::with_scratch;
-use crate::device::cpu::simd::Isa;
+use crate::simd::Isa;
 use axis::Class;
 use rayon::prelude::*;
 

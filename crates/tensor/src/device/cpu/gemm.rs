@@ -4,7 +4,7 @@
 //! activation, a residual sum) runs while the block is still in cache and before it reaches memory.
 
 use crate::device::cpu::scratch::with_scratch;
-use crate::device::cpu::simd::Isa;
+use crate::simd::Isa;
 use panels::{Layout, Panels, panel_width, transpose_into};
 use rayon::prelude::*;
 use tile::{Passes, Point, Row, Segment, Terms, outer, product};

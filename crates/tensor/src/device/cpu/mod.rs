@@ -11,28 +11,24 @@ mod chain;
 pub mod conv;
 mod executable;
 pub mod gemm;
-pub mod math;
 mod memory;
 mod movement;
 mod reduce;
 pub mod responsibility;
 pub mod scratch;
-pub mod simd;
 
-pub use super::{Data, Store, counter};
-
-use super::find_input;
+use super::{Data, Store, find_input};
 use crate::compile::{Base, ConvGeometry, Kernel, Named, Place, Plan};
 use crate::graph::DType;
 use crate::op::Filter;
 use crate::rng::Noise;
+use crate::simd::{self, Isa};
 use crate::{Error, Result};
 use chain::Runner;
 use conv::ConvShape;
 use memory::Memory;
 use rayon::prelude::*;
 use scratch::Aligned;
-use simd::Isa;
 use std::collections::BTreeMap;
 
 /// A plan with its memory, ready to run.

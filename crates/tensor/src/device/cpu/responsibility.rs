@@ -11,9 +11,9 @@
 use crate::device::cpu::gemm::panels::{Layout, Panels, panel_width};
 use crate::device::cpu::gemm::tile::{Passes, Point, Row, Segment, Terms, outer, product};
 use crate::device::cpu::scratch::with_scratch;
-use crate::device::cpu::simd::{Isa, WIDTH};
 use crate::op::SampleMode;
 use crate::rng::{Distribution, Noise, fill};
+use crate::simd::{Isa, WIDTH};
 use codebook::{Codebook, Sums, codebook_gradient, take, with_codebook};
 use rayon::prelude::*;
 use rows::{Flow, Tile};

@@ -4,12 +4,16 @@
 //! used, so that all of this may be called from any thread. Everything holds on to its [`Gpu`]; the context goes
 //! away with the last of them. Copies and fills without a stream of their own are in order with [`Gpu::stream`].
 
+mod graph;
 mod memory;
-mod work;
+mod module;
+mod stream;
 
 pub use cudarc::driver::sys::CUstream;
-pub use memory::{Buffer, Pinned};
-pub use work::{Capture, Event, GraphExec, Kernel, Module, Stream};
+pub use graph::{Capture, GraphExec};
+pub use memory::Buffer;
+pub use module::{Kernel, Module};
+pub use stream::{Event, Stream};
 
 use super::library;
 use crate::device::GpuInfo;
@@ -127,13 +131,9 @@ impl Gpu {
         self.0.stream
     }
 
-    /// Another stream, in no order with the first one but by events.
-    pub fn new_stream(&self) -> Result<Stream> {
-        Stream::new(self, 0)
-    }
-
-    /// The same for work that can wait, or for work that goes first where both are ready.
-    pub fn new_stream_of(&self, can_wait: bool) -> Result<Stream> {
+    /// Another stream, in no order with the first one but by events: for work that can wait, or for work that goes
+    /// first where both are ready.
+    pub fn new_stream(&self, can_wait: bool) -> Result<Stream> {
         Stream::new(self, if can_wait { 0 } else { -1 })
     }
 
@@ -147,11 +147,6 @@ impl Gpu {
         let buffer = self.alloc(bytes.len())?;
         buffer.upload(bytes)?;
         Ok(buffer)
-    }
-
-    /// Memory of the host that copies reach without a detour.
-    pub fn pinned(&self, bytes: usize) -> Result<Pinned> {
-        Pinned::new(self, bytes)
     }
 
     /// Free and total bytes, now.

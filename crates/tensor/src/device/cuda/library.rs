@@ -33,7 +33,6 @@ pub struct Found {
 /// A library that is needed, found or not.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    pub title: &'static str,
     pub found: Option<&'a Library>,
     /// What brings it.
     pub packages: &'static str,
@@ -43,7 +42,6 @@ impl Found {
     /// All that is needed, in the order in which it is used.
     pub fn parts(&self) -> [Part<'_>; 4] {
         KINDS.map(|kind| Part {
-            title: kind.title(),
             found: self.of(kind),
             packages: kind.packages(),
         })

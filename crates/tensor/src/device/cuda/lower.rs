@@ -99,7 +99,7 @@ impl Job {
     fn launch(&mut self, draft: Draft) {
         self.scratch = self.scratch.max(draft.scratch);
         self.counters = self.counters.max(draft.counters);
-        self.actions.push(Action::Launch(draft.alone()));
+        self.actions.push(Action::Launch(draft.single()));
     }
 
     fn launches(&mut self, launches: Launches) {
@@ -129,7 +129,7 @@ impl Job {
         }
         for form in forms {
             self.actions.push(match &form[..] {
-                [one] => Action::Launch(one.alone()),
+                [one] => Action::Launch(one.single()),
                 many => {
                     let (launch, table) = Draft::together(many);
                     Action::Shared(launch, table)
@@ -376,9 +376,9 @@ pub fn functions(jobs: &[Job]) -> Vec<Function> {
             Action::Product(_) => {}
             Action::Conv(c) => {
                 let direct = direct::conv(c.which, &c.geometry, c.a, c.b, c.out);
-                list.push(direct.alone().function);
+                list.push(direct.single().function);
                 if let Some(chain) = &c.chain {
-                    list.push(elementwise::map(chain, Some(c.out)).alone().function);
+                    list.push(elementwise::map(chain, Some(c.out)).single().function);
                 }
             }
         }
@@ -389,7 +389,9 @@ pub fn functions(jobs: &[Job]) -> Vec<Function> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compile::{Target, compile_for};
+    use crate::compile::compile_for;
+    use crate::device::Precision;
+    use crate::device::cuda::target;
     use crate::grad::grad;
     use crate::graph::Graph;
 
@@ -409,7 +411,7 @@ mod tests {
         let slope = grad((out * g.input("slope", &[32, 16], DType::F32)).sum(), &[w])[0];
         let layout = g.layout();
         let outputs = [("out", out), ("slope of w", slope)];
-        let plan = compile_for(Target::cuda(true), &g, &layout, &outputs).unwrap();
+        let plan = compile_for(target(Precision::Bf16), &g, &layout, &outputs).unwrap();
         let jobs = jobs(&plan, false);
         let (mut products, mut rounded) = (0, 0);
         for job in &jobs {

@@ -32,6 +32,7 @@ pub mod trial;
 
 use super::Precision;
 use super::report::{CudaReport, GpuReport, LibraryReport};
+use crate::compile::{ConvLayout, Target};
 use crate::{Error, Result};
 use driver::Gpu;
 
@@ -49,6 +50,19 @@ impl CudaDevice {
         }
         let gpu = Gpu::open(ordinal)?;
         Ok(CudaDevice { gpu, precision })
+    }
+}
+
+/// What the compiler makes for a GPU. cuDNN's tensor cores take rows of 16 bytes, 8 channels of two bytes.
+pub fn target(precision: Precision) -> Target {
+    Target {
+        conv_layout: Some(ConvLayout {
+            channels: 8,
+            narrow: 4,
+        }),
+        bf16: precision == Precision::Bf16,
+        batches: true,
+        sums_by_rows: true,
     }
 }
 

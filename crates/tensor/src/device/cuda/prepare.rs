@@ -184,7 +184,7 @@ enum Loose {
 /// The steps of a convolution once its engine is known.
 fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, size: &mut [usize; 2]) {
     let mut launch = |draft: Draft| {
-        steps.push(Loose::Launch(draft.alone(), None));
+        steps.push(Loose::Launch(draft.single(), None));
     };
     let scratch_for = |dtype: DType| conv.geometry.outputs(conv.which) * dtype.bytes();
     let (plan, out, fused) = match choice {
@@ -207,7 +207,7 @@ fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, size: &mut [usize
         out,
         fused,
     })));
-    let mut launch = |draft: Draft| steps.push(Loose::Launch(draft.alone(), None));
+    let mut launch = |draft: Draft| steps.push(Loose::Launch(draft.single(), None));
     if fused {
         return;
     }

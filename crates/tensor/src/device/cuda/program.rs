@@ -5,7 +5,6 @@
 //! (counters, rates, numbers of rows) is uploaded for many steps at once, a first kernel picks the
 //! step's share and gathers its rows from a [`RowBank`], a last one notes the results and moves on.
 
-use super::CudaDevice;
 use super::dnn;
 use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Stream};
 use super::feed::{self, Feed};
@@ -14,8 +13,10 @@ use super::lower::{Conv, jobs};
 use super::prepare::{LANES, Map, Prepared, Sizes, Step, prepare};
 use super::resident::Resident;
 use super::tools::Tools;
-use crate::compile::{Base, Place, Plan, Target, compile_for};
+use super::{CudaDevice, target};
+use crate::compile::{Base, Kernel, Place, Plan, compile_for};
 use crate::device::backend::Executable;
+use crate::device::cost::writes_states;
 use crate::device::{Frame, Precision, RowBank, Timed, bytes_text, find_input};
 use crate::graph::{DType, Graph, Var};
 use crate::params::Layout;
@@ -66,8 +67,7 @@ impl Program {
         outputs: &[(&str, Var<'_>)],
     ) -> Result<Self> {
         let CudaDevice { gpu, precision } = on;
-        let target = Target::cuda(*precision == Precision::Bf16);
-        let plan = compile_for(target, graph, layout, outputs)?;
+        let plan = compile_for(target(*precision), graph, layout, outputs)?;
         // Said before minutes are spent on choosing engines for what cannot be.
         check_room(gpu, Map::new(&plan, &Sizes::default()).total)?;
         let tools = Tools::of(gpu)?;
@@ -78,9 +78,9 @@ impl Program {
         let memory = gpu.alloc(map.total)?;
         memory.fill_zero()?;
         let streams = (0..map.lanes.len())
-            .map(|lane| gpu.new_stream_of(lane >= LANES.0))
+            .map(|lane| gpu.new_stream(lane >= LANES.0))
             .collect::<Result<_>>()?;
-        let writes_states = plan.kernels.iter().any(crate::device::cost::assigns);
+        let writes_states = plan.kernels.iter().any(assigns);
         Ok(Program {
             gpu: gpu.clone(),
             tools,
@@ -467,6 +467,19 @@ impl Executable for Program {
         }
         self.note_changes(store);
         Ok(kinds.into_values().collect())
+    }
+}
+
+/// Whether a kernel gives a state its new value.
+fn assigns(kernel: &Kernel) -> bool {
+    match kernel {
+        Kernel::Map(chain)
+        | Kernel::Conv { chain, .. }
+        | Kernel::ConvGradInput { chain, .. }
+        | Kernel::Matmul { chain, .. }
+        | Kernel::Reduce { chain, .. } => writes_states(chain),
+        Kernel::Batch(kernels) => kernels.iter().any(assigns),
+        _ => false,
     }
 }
 

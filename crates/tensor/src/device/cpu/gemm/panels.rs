@@ -5,7 +5,7 @@
 //! already has this layout and is used where it lies.
 
 use crate::device::cpu::scratch::with_scratch;
-use crate::device::cpu::simd::{Isa, WIDTH};
+use crate::simd::{Isa, WIDTH};
 use rayon::prelude::*;
 
 /// A packed matrix of `depth` rows and `cols` columns.

@@ -82,7 +82,7 @@ impl Draft {
     }
 
     /// A launch of its own.
-    pub fn alone(&self) -> Launch {
+    pub fn single(&self) -> Launch {
         let list: Vec<String> = self
             .params
             .iter()

@@ -13,11 +13,36 @@ pub use sys::cudnnBackendAttributeName_t as Name;
 pub use sys::cudnnBackendAttributeType_t as Type;
 pub use sys::cudnnBackendDescriptorType_t as Kind;
 
-/// What cuDNN compiles a graph for: the GPU of a handle, or a GPU known by its properties alone.
+/// What cuDNN compiles a graph for: the GPU of a handle, or, as in tests without one, a GPU of given properties.
 #[derive(Clone, Copy)]
-pub enum Target<'a> {
-    Handle(sys::cudnnHandle_t),
-    Properties(&'a Descriptor),
+pub struct Target<'a> {
+    pub handle: Option<sys::cudnnHandle_t>,
+    pub properties: Option<&'a Descriptor>,
+}
+
+impl Target<'_> {
+    pub fn of(handle: sys::cudnnHandle_t) -> Self {
+        Target {
+            handle: Some(handle),
+            properties: None,
+        }
+    }
+
+    /// Gives a descriptor the handle and the properties that there are, each under its name.
+    pub fn apply(
+        self,
+        mut to: Descriptor,
+        handle: Option<Name>,
+        properties: Option<Name>,
+    ) -> Result<Descriptor> {
+        if let (Some(name), Some(handle)) = (handle, self.handle) {
+            to = to.handle(name, handle)?;
+        }
+        if let (Some(name), Some(properties)) = (properties, self.properties) {
+            to = to.link(name, properties)?;
+        }
+        Ok(to)
+    }
 }
 
 /// An error when cuDNN did not do what `action` names.
@@ -93,10 +118,6 @@ impl Descriptor {
 
     pub fn float(self, name: Name, value: f32) -> Result<Self> {
         self.set(name, Type::CUDNN_TYPE_FLOAT, &[value])
-    }
-
-    pub fn double(self, name: Name, value: f64) -> Result<Self> {
-        self.set(name, Type::CUDNN_TYPE_DOUBLE, &[value])
     }
 
     pub fn flag(self, name: Name, value: bool) -> Result<Self> {

@@ -155,17 +155,16 @@ fn heuristics(
     graph: &Graph,
     mode: sys::cudnnBackendHeurMode_t,
 ) -> Result<Vec<Descriptor>> {
-    let mut asked = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
+    let asked = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
         .link(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &graph.graph)?
         .code(
             Name::CUDNN_ATTR_ENGINEHEUR_MODE,
             Type::CUDNN_TYPE_HEUR_MODE,
             mode as u32,
         )?;
-    if let Target::Properties(properties) = target {
-        asked = asked.link(Name::CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties)?;
-    }
-    let asked = asked.finalize()?;
+    let asked = target
+        .apply(asked, None, Some(Name::CUDNN_ATTR_ENGINEHEUR_DEVICEPROP))?
+        .finalize()?;
     let count = asked.count_links(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS)?;
     asked.get_links(
         Name::CUDNN_ATTR_ENGINEHEUR_RESULTS,
@@ -195,13 +194,12 @@ fn knobs(config: &Descriptor) -> Result<Vec<(u32, i64)>> {
 
 /// The engine configuration of a recipe.
 fn configure(target: Target<'_>, graph: &Graph, recipe: &Recipe) -> Result<Descriptor> {
-    let mut engine = Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?
+    let engine = Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?
         .link(Name::CUDNN_ATTR_ENGINE_OPERATION_GRAPH, &graph.graph)?
         .ints(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &[recipe.engine])?;
-    if let Target::Properties(properties) = target {
-        engine = engine.link(Name::CUDNN_ATTR_ENGINE_DEVICEPROP, properties)?;
-    }
-    let engine = engine.finalize()?;
+    let engine = target
+        .apply(engine, None, Some(Name::CUDNN_ATTR_ENGINE_DEVICEPROP))?
+        .finalize()?;
     let mut choices = Vec::with_capacity(recipe.knobs.len());
     for &(kind, value) in &recipe.knobs {
         choices.push(
@@ -234,10 +232,15 @@ fn finished(plan: Descriptor) -> Result<Ready> {
 
 fn blank(target: Target<'_>) -> Result<Descriptor> {
     let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
-    match target {
-        Target::Handle(handle) => plan.handle(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle),
-        Target::Properties(p) => plan.link(Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, p),
-    }
+    on_target(target, plan)
+}
+
+fn on_target(target: Target<'_>, plan: Descriptor) -> Result<Descriptor> {
+    target.apply(
+        plan,
+        Some(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE),
+        Some(Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP),
+    )
 }
 
 /// Makes the plan of a candidate; this is where kernels are compiled.
@@ -263,8 +266,5 @@ pub fn write(plan: &Descriptor) -> Result<Vec<u8>> {
 pub fn read(target: Target<'_>, text: &[u8]) -> Result<Ready> {
     let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?
         .text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, text)?;
-    finished(match target {
-        Target::Handle(handle) => plan.handle(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)?,
-        Target::Properties(p) => plan.link(Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, p)?,
-    })
+    finished(on_target(target, plan)?)
 }

@@ -160,14 +160,6 @@ impl Epilogue {
         builder.epilogue.without_loose_ends()
     }
 
-    /// How the result is stored where that is all there is to do: no epilogue, then, but a plain convolution.
-    pub fn plain(&self) -> Option<DType> {
-        match self.outputs.as_slice() {
-            [only] if only.value == Value::Anchor => Some(only.dtype),
-            _ => None,
-        }
-    }
-
     pub fn extent(&self, value: Value) -> Extent {
         match value {
             Value::Anchor => Extent::Full,

@@ -22,10 +22,12 @@ pub mod plan;
 pub mod problem;
 
 #[cfg(test)]
+mod gpu_tests;
+#[cfg(test)]
 mod tests;
 
 pub use epilogue::Epilogue;
-pub use plan::{Plan, Pointers, Trial};
+pub use plan::{Plan, Pointers};
 pub use problem::{Direction, Problem};
 
 use crate::graph::DType;
@@ -76,7 +78,6 @@ struct Built {
 pub struct Dnn {
     /// The stream new handles get; a number, so that threads may share it.
     stream: usize,
-    version: usize,
     cache: Mutex<Option<Cache>>,
     idle: Mutex<Vec<Arc<Handle>>>,
     plans: Mutex<HashMap<String, Option<Arc<Plan>>>>,
@@ -102,22 +103,10 @@ impl Dnn {
         let handle = Handle::new(stream)?;
         Ok(Dnn {
             stream: stream as usize,
-            version,
             cache: Mutex::new(cache.map(|folder| Cache::open(&folder, gpu_name, version))),
             idle: Mutex::new(vec![Arc::new(handle)]),
             plans: Mutex::new(HashMap::new()),
         })
-    }
-
-    /// cuDNN's version number.
-    pub fn version(&self) -> usize {
-        self.version
-    }
-
-    /// The fastest plan for a problem, or nothing where no engine takes it.
-    pub fn plan(&self, problem: &Problem) -> Result<Option<Arc<Plan>>> {
-        let mut plans = self.plan_all(std::slice::from_ref(problem))?;
-        Ok(plans.pop().flatten())
     }
 
     /// The fastest plans for many problems: made in parallel, then timed one after the other.
@@ -203,7 +192,7 @@ impl Dnn {
 
     /// The candidates of one problem, or the one the cache knows.
     fn make(&self, handle: &Arc<Handle>, key: &str, problem: &Problem) -> Result<Vec<Built>> {
-        let target = Target::Handle(handle.raw);
+        let target = Target::of(handle.raw);
         let known = match &*locked(&self.cache) {
             Some(cache) => cache.get(key),
             None => None,
@@ -261,7 +250,7 @@ impl Dnn {
         problem: &Problem,
         entry: Entry,
     ) -> Result<Built> {
-        let target = Target::Handle(handle.raw);
+        let target = Target::of(handle.raw);
         let text = match &*locked(&self.cache) {
             Some(cache) if entry.compiled => cache.text(key),
             _ => None,

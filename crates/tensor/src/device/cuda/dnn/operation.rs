@@ -104,10 +104,7 @@ pub fn draw(target: Target<'_>, problem: &Problem, form: Form) -> Result<Graph> 
     }
     draft.stores()?;
     let graph = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
-    let graph = match target {
-        Target::Handle(handle) => graph.handle(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)?,
-        Target::Properties(_) => graph,
-    };
+    let graph = target.apply(graph, Some(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE), None)?;
     let graph = graph
         .links(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &draft.operations)?
         .finalize()?;

@@ -47,15 +47,6 @@ impl Drop for Handle {
     }
 }
 
-/// One candidate and how long it took; infinite where it did not run.
-#[derive(Clone, Debug)]
-pub struct Trial {
-    pub recipe: Recipe,
-    pub form: Form,
-    pub compiled: bool,
-    pub micros: f32,
-}
-
 /// A convolution that is ready to run.
 pub struct Plan {
     /// Bytes of scratch memory a run needs.
@@ -66,8 +57,6 @@ pub struct Plan {
     pub form: Form,
     /// Whether its kernel was compiled for it.
     pub compiled: bool,
-    /// All that was timed to find it; empty where the cache knew.
-    pub tried: Vec<Trial>,
     slots: Vec<(i64, Slot)>,
     /// What the slots' constants point at.
     consts: Vec<f32>,
@@ -116,7 +105,6 @@ impl Plan {
             recipe,
             form,
             compiled,
-            tried: Vec::new(),
             consts: consts.collect(),
             slots,
             inputs: epilogue.map_or(0, |e| e.inputs.len()),

@@ -57,6 +57,7 @@ impl Problem {
     }
 
     /// Floating-point operations of the convolution.
+    #[cfg(test)]
     pub fn flops(&self) -> f64 {
         let g = &self.geometry;
         let taps = g.kh * g.kw * g.ci * g.co;

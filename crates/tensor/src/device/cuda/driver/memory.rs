@@ -1,6 +1,6 @@
-//! Memory on the GPU, and memory of the host that the GPU reads directly.
+//! Memory on the GPU.
 
-use super::{CUstream, Gpu, check};
+use super::{Gpu, check};
 use crate::device::bytes_text;
 use crate::{Error, Result};
 use cudarc::driver::sys::{self, CUresult};
@@ -47,14 +47,6 @@ impl Buffer {
         self.len
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
-    }
-
     /// Writes to the start, in order with the GPU's stream, and waits until `bytes` may be changed again.
     pub fn upload(&self, bytes: &[u8]) -> Result<()> {
         self.upload_at(0, bytes)
@@ -93,46 +85,6 @@ impl Buffer {
         }
     }
 
-    /// Starts writing the first `len` bytes of `from` at `offset` and returns at once.
-    ///
-    /// # Safety
-    /// `from` is not written to until the stream has passed the copy.
-    pub unsafe fn upload_async(
-        &self,
-        offset: usize,
-        from: &Pinned,
-        len: usize,
-        stream: CUstream,
-    ) -> Result<()> {
-        assert!(len <= from.len(), "{len} bytes of {}", from.len());
-        let address = self.part(offset, len);
-        self.gpu.make_current()?;
-        // SAFETY: both ends are long enough; the rest is the caller's promise.
-        let copied =
-            unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.pointer.cast(), len, stream) };
-        check(copied, "copy to the GPU")
-    }
-
-    /// Starts reading `len` bytes at `offset` into the start of `into` and returns at once.
-    ///
-    /// # Safety
-    /// `into` is neither read nor written until the stream has passed the copy.
-    pub unsafe fn download_async(
-        &self,
-        offset: usize,
-        into: &Pinned,
-        len: usize,
-        stream: CUstream,
-    ) -> Result<()> {
-        assert!(len <= into.len(), "{len} bytes of {}", into.len());
-        let address = self.part(offset, len);
-        self.gpu.make_current()?;
-        // SAFETY: both ends are long enough; the rest is the caller's promise.
-        let copied =
-            unsafe { sys::cuMemcpyDtoHAsync_v2(into.pointer.cast(), address, len, stream) };
-        check(copied, "copy from the GPU")
-    }
-
     /// Makes every byte zero, in order with the GPU's stream; does not wait.
     pub fn fill_zero(&self) -> Result<()> {
         self.gpu.make_current()?;
@@ -168,62 +120,5 @@ impl Drop for Buffer {
         let _ = self.gpu.make_current();
         // SAFETY: ours, freed once; the driver waits for what still uses it.
         let _ = unsafe { sys::cuMemFree_v2(self.address) };
-    }
-}
-
-/// Bytes of the host at an address that never moves and is never swapped out; zero at first.
-pub struct Pinned {
-    gpu: Gpu,
-    pointer: *mut u8,
-    len: usize,
-}
-
-// SAFETY: plain memory with one owner.
-unsafe impl Send for Pinned {}
-unsafe impl Sync for Pinned {}
-
-impl Pinned {
-    pub(super) fn new(gpu: &Gpu, len: usize) -> Result<Pinned> {
-        gpu.make_current()?;
-        let mut pointer = std::ptr::null_mut();
-        // SAFETY: the context is current; the bytes are written before anyone sees them.
-        unsafe {
-            let taken = sys::cuMemAllocHost_v2(&mut pointer, len.max(1));
-            check(
-                taken,
-                &format!("pin {} of the host's memory", bytes_text(len)),
-            )?;
-            std::ptr::write_bytes(pointer.cast::<u8>(), 0, len.max(1));
-        }
-        Ok(Pinned {
-            gpu: gpu.clone(),
-            pointer: pointer.cast(),
-            len,
-        })
-    }
-}
-
-impl std::ops::Deref for Pinned {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: `len` initialised bytes that live as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.pointer, self.len) }
-    }
-}
-
-impl std::ops::DerefMut for Pinned {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the same, and borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len) }
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // A copy may still be under way.
-        let _ = self.gpu.sync();
-        // SAFETY: ours, freed once.
-        let _ = unsafe { sys::cuMemFreeHost(self.pointer.cast()) };
     }
 }

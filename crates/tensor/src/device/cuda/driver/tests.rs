@@ -84,17 +84,6 @@ fn bytes_come_back_and_zero_is_zero() {
     other.fill_zero().unwrap();
     other.copy_from(&buffer).unwrap();
     assert_eq!(numbers(&other), [1.0, 5.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
-    let mut host = gpu.pinned(16).unwrap();
-    host.copy_from_slice(&bytes(&[9.0; 4]));
-    let back = gpu.pinned(16).unwrap();
-    // SAFETY: neither is touched before the stream is done.
-    unsafe {
-        other.upload_async(16, &host, 16, gpu.stream()).unwrap();
-        other.download_async(16, &back, 16, gpu.stream()).unwrap();
-    }
-    gpu.sync().unwrap();
-    assert_eq!(back[..], host[..]);
-    assert!(gpu.alloc(0).unwrap().is_empty());
 }
 
 #[test]
@@ -119,7 +108,7 @@ fn kernels_run_and_graphs_run_them_again() {
     scale.launch(stream, [1, 1, 1], 32, 0, &args).unwrap();
     assert_eq!(numbers(&buffer), [2.0, 4.0, 6.0, 4.0]);
 
-    let side = gpu.new_stream().unwrap();
+    let side = gpu.new_stream(true).unwrap();
     let (fork, join) = (Event::new(&gpu).unwrap(), Event::new(&gpu).unwrap());
     let capture = Capture::begin(&gpu, stream).unwrap();
     scale.launch(stream, [1, 1, 1], 32, 0, &args).unwrap();
@@ -129,7 +118,6 @@ fn kernels_run_and_graphs_run_them_again() {
     join.record(side.raw()).unwrap();
     join.wait(stream).unwrap();
     let graph = capture.end().unwrap();
-    assert_eq!(graph.nodes(), 2);
     assert_eq!(numbers(&buffer), [2.0, 4.0, 6.0, 4.0], "recorded, not done");
     let (start, end) = (Event::new(&gpu).unwrap(), Event::new(&gpu).unwrap());
     start.record(stream).unwrap();

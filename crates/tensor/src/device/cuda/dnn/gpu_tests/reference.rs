@@ -1,7 +1,7 @@
 //! Convolutions and products the slow way.
 
-use rrvq_tensor::compile::ConvGeometry;
-use rrvq_tensor::device::cuda::dnn::Direction;
+use crate::compile::ConvGeometry;
+use crate::device::cuda::dnn::Direction;
 
 /// A square convolution that pads by half its kernel.
 pub fn conv(n: usize, size: usize, ci: usize, co: usize, k: usize, stride: usize) -> ConvGeometry {
@@ -19,7 +19,7 @@ pub fn conv(n: usize, size: usize, ci: usize, co: usize, k: usize, stride: usize
         kw: k,
         stride,
         pad,
-        filter: rrvq_tensor::op::Filter::Ohwi,
+        filter: crate::op::Filter::Ohwi,
     }
 }
 

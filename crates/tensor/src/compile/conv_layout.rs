@@ -1,23 +1,22 @@
-//! The same graph for tensor cores: what cuDNN likes, said in plain operations before anything is fused.
+//! Convolutions in the layout that a target asks for, as plain operations before anything is fused.
 //!
 //! - Kernels are turned to [outputs, height, width, inputs], their gradients back.
-//! - Channels are padded to a multiple of [`CHANNELS`] with zeros.
+//! - Channels are padded with zeros to a multiple of [`ConvLayout::channels`].
 //! - Convolutions that read one map with kernels of one size become one with joined outputs; so do their
 //!   gradients: the weight gradients that read one map, and the data gradients that are added up.
 //! - Convolutions that are added up become one with joined inputs where that costs little, that is where all maps
 //!   but one are narrow; so do the gradients that begin where the sum was.
 //!
-//! It runs after differentiation, so the graph a model draws stays the one the CPU runs.
+//! It runs after differentiation, so the graph a model builds stays the one the CPU runs.
 
+use super::ConvLayout;
 use crate::graph::{Graph, Node, NodeId, Var};
 use crate::op::{BinaryOp, Filter, Op, Window};
 use std::collections::HashMap;
 
-/// Tensor cores take rows of 16 bytes, 8 channels of two bytes.
-const CHANNELS: usize = 8;
-
-/// Draws what `outputs` and the assignments of `from` need on `to`; gives the outputs there.
-pub(crate) fn for_tensor_cores<'g>(
+/// Copies what `outputs` and the assignments of `from` need to `to`; gives the outputs there.
+pub(crate) fn rewrite<'g>(
+    layout: ConvLayout,
     from: &Graph,
     to: &'g Graph,
     outputs: &[NodeId],
@@ -40,6 +39,7 @@ pub(crate) fn for_tensor_cores<'g>(
         users[id.index()].push(id);
     }
     let mut rewriter = Rewriter {
+        layout,
         nodes,
         to,
         done: vec![None; nodes.len()],
@@ -63,6 +63,7 @@ pub(crate) fn for_tensor_cores<'g>(
 }
 
 struct Rewriter<'a, 'g> {
+    layout: ConvLayout,
     nodes: &'a [Node],
     to: &'g Graph,
     done: Vec<Option<Var<'g>>>,
@@ -75,9 +76,6 @@ struct Rewriter<'a, 'g> {
 
 /// Terms of a sum and how often each counts.
 type Terms = Vec<(NodeId, f32)>;
-
-/// A narrow map has at most a quarter of the channels of the widest.
-const NARROW: usize = 4;
 
 impl<'g> Rewriter<'_, 'g> {
     /// Convolutions of one map with kernels of one size, both ways.
@@ -155,7 +153,7 @@ impl<'g> Rewriter<'_, 'g> {
         let mut sizes = group.iter().map(|&(id, _)| channels(id));
         let wide = sizes.next().unwrap_or(0);
         let narrow: usize = sizes.sum();
-        narrow > 0 && narrow * NARROW <= wide
+        narrow > 0 && narrow * self.layout.narrow <= wide
     }
 
     /// Data gradients, and weight gradients, that begin at one map, each counting it so many times.
@@ -254,7 +252,12 @@ impl<'g> Rewriter<'_, 'g> {
             true => self.to.push(Op::Cast, &[map]),
             false => map,
         };
-        map.pad(3, 0, fill(map.dim(3)))
+        map.pad(3, 0, self.fill(map.dim(3)))
+    }
+
+    /// Channels that are missing to a full multiple.
+    fn fill(&self, channels: usize) -> usize {
+        channels.next_multiple_of(self.layout.channels) - channels
     }
 
     /// A kernel as [outputs, height, width, inputs], both kinds of channels padded.
@@ -272,7 +275,7 @@ impl<'g> Rewriter<'_, 'g> {
         let [kh, kw, ci, co] = Window::new(1, 0).kernel(&kernel.shape());
         let turned = kernel.reshape(&[kh * kw * ci, co]).transpose();
         let turned = turned.reshape(&[co, kh, kw, ci]);
-        turned.pad(3, 0, fill(ci)).pad(0, 0, fill(co))
+        turned.pad(3, 0, self.fill(ci)).pad(0, 0, self.fill(co))
     }
 
     fn conv(&mut self, id: NodeId, window: Window) -> Var<'g> {
@@ -418,14 +421,14 @@ impl<'g> Rewriter<'_, 'g> {
         let mut others = Vec::new();
         for (term, factor) in terms {
             let node = &self.nodes[term.index()];
-            let alone = self.users[term.index()].len() == 1;
+            let unshared = self.users[term.index()].len() == 1;
             let kernel = node
                 .inputs
                 .get(1)
                 .map(|k| self.nodes[k.index()].shape.clone());
             match (&node.op, kernel) {
                 (op @ Op::ConvGradInput { window, .. }, Some(kernel))
-                    if alone && factor == 1.0 && window.filter == Filter::Hwio =>
+                    if unshared && factor == 1.0 && window.filter == Filter::Hwio =>
                 {
                     let [kh, kw, ci, _] = window.kernel(&kernel);
                     let size = [kh, kw, ci];
@@ -435,7 +438,7 @@ impl<'g> Rewriter<'_, 'g> {
                     }
                 }
                 (Op::Conv { window }, Some(kernel))
-                    if alone
+                    if unshared
                         && window.filter == Filter::Hwio
                         && !self.siblings.contains_key(&term) =>
                 {
@@ -497,9 +500,4 @@ fn ohwi(window: Window) -> Window {
         filter: Filter::Ohwi,
         ..window
     }
-}
-
-/// Channels that are missing to a full multiple.
-fn fill(channels: usize) -> usize {
-    channels.next_multiple_of(CHANNELS) - channels
 }

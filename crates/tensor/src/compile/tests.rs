@@ -1,13 +1,31 @@
 //! What compiling decides: which kernels there are, what reaches memory, and that results do not depend on
 //! threads or instruction sets.
 
-mod common;
+use super::{Kernel, Plan, compile};
+use crate::device::cpu::Program;
+use crate::graph::{DType, Graph, Var};
+use crate::params::Layout;
+use crate::rng::{Distribution, Noise, counter, fill};
+use crate::simd::{Isa, isa};
+use crate::{Data, Store, grad};
 
-use common::{inputs, normal, run};
-use rrvq_tensor::compile::Kernel;
-use rrvq_tensor::device::cpu::Program;
-use rrvq_tensor::device::cpu::simd::Isa;
-use rrvq_tensor::{Graph, Layout, Plan, Var, compile, grad};
+/// Inputs x0, x1, … of the given shapes.
+fn inputs<'g>(g: &'g Graph, shapes: &[Vec<usize>]) -> Vec<Var<'g>> {
+    let one = |(i, s): (usize, &Vec<usize>)| g.input(&format!("x{i}"), s, DType::F32);
+    shapes.iter().enumerate().map(one).collect()
+}
+
+/// Standard normal numbers, the same for the same stream.
+fn normal(stream: u32, len: usize) -> Vec<f32> {
+    let noise = Noise {
+        seed: 7,
+        stream,
+        step: 0,
+    };
+    let mut out = vec![0.0; len];
+    fill(isa(), noise, Distribution::Normal, 0, &mut out);
+    out
+}
 
 fn plan(outputs: &[(&str, Var<'_>)]) -> Plan {
     compile(outputs[0].1.graph(), &Layout::default(), outputs).expect("compiles")
@@ -83,13 +101,13 @@ fn a_missing_input_and_a_wrong_size_are_sentences() {
     let g = Graph::new();
     let x = inputs(&g, &[vec![4]]);
     let mut program = Program::new(plan(&[("y", x[0].exp())]));
-    let mut store = rrvq_tensor::Store::default();
+    let mut store = Store::default();
     let missing = program.run(&mut store, &[]).unwrap_err().to_string();
     assert!(
         missing.contains("x0") && missing.contains("not given"),
         "{missing}"
     );
-    let short = [("x0", rrvq_tensor::Data::F32(&[1.0]))];
+    let short = [("x0", Data::F32(&[1.0]))];
     let wrong = program.run(&mut store, &short).unwrap_err().to_string();
     assert!(wrong.contains("x0") && wrong.contains('4'), "{wrong}");
 }
@@ -99,7 +117,7 @@ fn everything<'g>(g: &'g Graph, x: &[Var<'g>]) -> Vec<(String, Var<'g>)> {
     let h = (x[0].conv(x[1], 1) + x[2]).elu();
     let low = h.conv(x[1], 2).avg_pool(2);
     let up = low.conv_transposed(x[1], 2, 6, 6);
-    let noise = g.noise(rrvq_tensor::rng::Distribution::Gumbel, &[3 * 36, 18]);
+    let noise = g.noise(Distribution::Gumbel, &[3 * 36, 18]);
     let rows = up.reshape(&[3 * 36, 18]) + noise * 0.1;
     let scores = rows.matmul(x[3], false, true).log_softmax();
     let loss = (scores.exp() * scores).sum() + h.square().mean() + scores.max_last().sum();
@@ -135,7 +153,16 @@ fn the_same_bits_on_every_instruction_set_and_for_any_number_of_threads() {
             .num_threads(threads)
             .build()
             .expect("threads");
-        pool.install(|| run(&mut program, &values));
+        let names: Vec<String> = (0..values.len()).map(|i| format!("x{i}")).collect();
+        let words = counter(3, 5);
+        let mut data = vec![("counter", Data::U32(&words))];
+        data.extend(
+            names
+                .iter()
+                .zip(&values)
+                .map(|(n, v)| (n.as_str(), Data::F32(v))),
+        );
+        pool.install(|| program.run(&mut Store::default(), &data).unwrap());
         named
             .iter()
             .flat_map(|(n, _)| program.output(n).iter().map(|v| v.to_bits()))

@@ -5,7 +5,7 @@ use super::lower::Lowering;
 use super::*;
 
 impl Lowering<'_, '_> {
-    pub(super) fn alone(&self, id: NodeId, group: &Group, out: &mut Vec<Kernel>) {
+    pub(super) fn standalone(&self, id: NodeId, group: &Group, out: &mut Vec<Kernel>) {
         let node = self.live.node(id);
         let to = self.place(id);
         let from = |i: usize| self.place(node.inputs[i]);

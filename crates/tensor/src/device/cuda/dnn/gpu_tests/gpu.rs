@@ -1,7 +1,7 @@
 //! A GPU for tests: a context, a stream, memory that numbers go to and come back from.
 
+use crate::graph::DType;
 use cudarc::driver::{result, sys};
-use rrvq_tensor::DType;
 
 pub struct Gpu {
     pub name: String,

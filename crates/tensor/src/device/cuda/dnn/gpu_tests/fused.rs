@@ -1,11 +1,11 @@
 //! The chains that follow convolutions in practice, and what they mean.
 
-use rrvq_tensor::DType;
-use rrvq_tensor::compile::{
+use crate::compile::{
     Access, Base, Chain, ConvGeometry, Load, Operand, Place, Step, StepOp, StorePlace,
 };
-use rrvq_tensor::device::cuda::dnn::Direction;
-use rrvq_tensor::op::{BinaryOp, UnaryOp};
+use crate::device::cuda::dnn::Direction;
+use crate::graph::DType;
+use crate::op::{BinaryOp, UnaryOp};
 
 /// A chain and its meaning: (convolution, bias, first map, second map) to the values of its stores.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,7 @@
 //! polynomials are minimax fits over the reduced range, rounded to `f32`; exp, expm1 and log stay
 //! below 2 units in the last place. NaN stays NaN, infinities and zeros give their limits.
 
-use super::simd::{Lanes, Words};
+use crate::simd::{Lanes, Words};
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts; the first has 15 fraction bits, so its small multiples are exact.
@@ -115,20 +115,7 @@ pub fn log<L: Lanes>(x: L) -> L {
     L::select(L::or(x.lt(L::zero()), x.is_nan()), L::splat(f32::NAN), y)
 }
 
-/// ln(1 + x), accurate near zero.
-#[inline(always)]
-pub fn log1p<L: Lanes>(x: L) -> L {
-    let one = L::splat(1.0);
-    let u = one.add(x);
-    // What the rounding of 1 + x lost, to first order.
-    let small = x.abs().lt(one);
-    let lost = L::select(small, x.sub(u.sub(one)), one.sub(u.sub(x)));
-    let y = log(u).add(lost.div(u));
-    let limit = L::or(u.eq(L::zero()), u.eq(L::splat(f32::INFINITY)));
-    L::select(limit, log(u), y)
-}
-
-/// ln(1 + x) for x in [0, 1]: without the special cases of [`log1p`].
+/// ln(1 + x) for x in [0, 1].
 #[inline(always)]
 fn log1p_unit<L: Lanes>(x: L) -> L {
     let one = L::splat(1.0);

@@ -283,9 +283,9 @@ macro_rules! dispatch {
     ($(#[$doc:meta])* $vis:vis fn $name:ident(isa $(, $arg:ident: $ty:ty)* $(,)?) $(-> $out:ty)? => $kernel:ident;) => {
         $(#[$doc])*
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name(isa: $crate::device::cpu::simd::Isa $(, $arg: $ty)*) $(-> $out)? {
+        $vis fn $name(isa: $crate::simd::Isa $(, $arg: $ty)*) $(-> $out)? {
             #[allow(unused_imports)]
-            use $crate::device::cpu::simd::{self, Isa};
+            use $crate::simd::{self, Isa};
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma")]

@@ -2,7 +2,7 @@
 
 use super::{Isa, Lanes, WIDTH, Words};
 
-crate::device::cpu::simd::dispatch! {
+crate::simd::dispatch! {
     fn every_operation(isa, a: &[f32], b: &[f32], c: &[f32], out: &mut Vec<u32>) => every_operation_lanes;
 }
 
@@ -128,7 +128,7 @@ fn the_sum_is_the_stated_tree() {
             t[i] += t[i + half];
         }
     }
-    crate::device::cpu::simd::dispatch! {
+    crate::simd::dispatch! {
         fn sum(isa, a: &[f32]) -> f32 => sum_lanes;
     }
     #[inline(always)]

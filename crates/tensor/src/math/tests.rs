@@ -1,13 +1,12 @@
 //! Each function against the standard library in f64, and each path against the portable bits.
 
-use super::super::simd::{Isa, Lanes, WIDTH, dispatch};
+use crate::simd::{Isa, Lanes, WIDTH, dispatch};
 
 #[derive(Clone, Copy, Debug)]
 enum Function {
     Exp,
     Expm1,
     Log,
-    Log1p,
     Tanh,
     Sigmoid,
     Softplus,
@@ -17,9 +16,7 @@ enum Function {
 }
 use Function::*;
 
-const ALL: [Function; 10] = [
-    Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Softplus, Rsqrt, Sin, Cos,
-];
+const ALL: [Function; 9] = [Exp, Expm1, Log, Tanh, Sigmoid, Softplus, Rsqrt, Sin, Cos];
 
 dispatch! {
     fn apply(isa, f: Function, x: &[f32], y: &mut [f32]) => apply_lanes;
@@ -33,7 +30,6 @@ fn apply_lanes<L: Lanes>(f: Function, x: &[f32], y: &mut [f32]) {
             Exp => super::exp(x),
             Expm1 => super::expm1(x),
             Log => super::log(x),
-            Log1p => super::log1p(x),
             Tanh => super::tanh(x),
             Sigmoid => super::sigmoid(x),
             Softplus => super::softplus(x),
@@ -50,7 +46,6 @@ fn exact(f: Function, x: f64) -> f64 {
         Exp => x.exp(),
         Expm1 => x.exp_m1(),
         Log => x.ln(),
-        Log1p => x.ln_1p(),
         Tanh => x.tanh(),
         Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Softplus => x.exp().ln_1p(),
@@ -89,8 +84,6 @@ fn errors_stay_below_their_bounds() {
         (Expm1, -20.0, 88.0, 2.0),
         (Log, 1e-30, 3.0, 1.5),
         (Log, 0.5, 3e30, 1.5),
-        (Log1p, -0.999, 4.0, 2.5),
-        (Log1p, 1.0, 1e6, 2.5),
         (Tanh, -12.0, 12.0, 3.5),
         (Sigmoid, -80.0, 30.0, 3.0),
         (Softplus, -80.0, 90.0, 3.0),
@@ -135,9 +128,6 @@ fn limits_are_kept() {
         (Log, 0.0, -inf),
         (Log, inf, inf),
         (Log, 1.0, 0.0),
-        (Log1p, 0.0, 0.0),
-        (Log1p, -1.0, -inf),
-        (Log1p, inf, inf),
         (Tanh, -inf, -1.0),
         (Tanh, 50.0, 1.0),
         (Sigmoid, -inf, 0.0),

@@ -1,0 +1,129 @@
+//! Streams, and events that order them and measure time.
+// A stream is a handle of the driver's, handed to cuDNN and cuBLASLt as well; nothing here looks behind it.
+#![allow(clippy::not_unsafe_ptr_arg_deref)]
+
+use super::{CUstream, Gpu, check};
+use crate::Result;
+use cudarc::driver::sys::{self, CUevent};
+
+/// A queue of work.
+pub struct Stream {
+    gpu: Gpu,
+    raw: CUstream,
+}
+
+// SAFETY: the driver's handles may be used from any thread once the context is current there.
+unsafe impl Send for Stream {}
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// Smaller numbers go first.
+    pub(super) fn new(gpu: &Gpu, priority: i32) -> Result<Stream> {
+        gpu.make_current()?;
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the context is current.
+        unsafe {
+            let made = sys::cuStreamCreateWithPriority(&mut raw, flags, priority);
+            check(made, "create a stream")?;
+        }
+        Ok(Stream {
+            gpu: gpu.clone(),
+            raw,
+        })
+    }
+
+    pub fn raw(&self) -> CUstream {
+        self.raw
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.gpu.make_current();
+        // SAFETY: ours, destroyed once; queued work is finished first.
+        let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
+    }
+}
+
+/// A point in a stream: others can wait for it, and the time between two can be told.
+pub struct Event {
+    gpu: Gpu,
+    raw: CUevent,
+}
+
+// SAFETY: as for streams.
+unsafe impl Send for Event {}
+unsafe impl Sync for Event {}
+
+impl Event {
+    pub fn new(gpu: &Gpu) -> Result<Event> {
+        gpu.make_current()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the context is current.
+        unsafe { check(sys::cuEventCreate(&mut raw, 0), "create an event")? };
+        Ok(Event {
+            gpu: gpu.clone(),
+            raw,
+        })
+    }
+
+    /// Marks the point that `stream` has been queued up to.
+    pub fn record(&self, stream: CUstream) -> Result<()> {
+        self.gpu.make_current()?;
+        // SAFETY: the event is ours.
+        unsafe { check(sys::cuEventRecord(self.raw, stream), "record an event") }
+    }
+
+    /// The same while `stream` is captured: the event is recorded whenever the graph runs.
+    pub fn record_in_graph(&self, stream: CUstream) -> Result<()> {
+        self.gpu.make_current()?;
+        let flags = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
+        // SAFETY: the event is ours.
+        unsafe {
+            check(
+                sys::cuEventRecordWithFlags(self.raw, stream, flags),
+                "record an event in a graph",
+            )
+        }
+    }
+
+    /// Lets `stream` go on only when the point has been reached.
+    pub fn wait(&self, stream: CUstream) -> Result<()> {
+        self.gpu.make_current()?;
+        // SAFETY: the event is ours.
+        unsafe {
+            check(
+                sys::cuStreamWaitEvent(stream, self.raw, 0),
+                "wait for an event",
+            )
+        }
+    }
+
+    /// Waits here until the point has been reached.
+    pub fn sync(&self) -> Result<()> {
+        self.gpu.make_current()?;
+        // SAFETY: the event is ours.
+        unsafe { check(sys::cuEventSynchronize(self.raw), "finish its work") }
+    }
+
+    /// From `start` to this event, once both have been reached.
+    pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
+        self.sync()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are alive.
+        unsafe {
+            let told = sys::cuEventElapsedTime_v2(&mut milliseconds, start.raw, self.raw);
+            check(told, "tell the time between two events")?;
+        }
+        Ok(milliseconds)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = self.gpu.make_current();
+        // SAFETY: ours, destroyed once.
+        let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
+    }
+}
