@@ -23,7 +23,7 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L $ROOT"
 
 # Package, which of its test programs, and which of their tests; none means all.
 TESTS=(
-    "rrvq-tensor --lib simd:: math:: gemm:: conv:: responsibility::tests"
+    "rrvq-tensor --lib lanes:: math:: gemm:: conv:: responsibility::tests"
     "rrvq --test bits"
     "rrvq --test golden"
     "rrvq-cli --test bits"

@@ -88,7 +88,7 @@ fn prior_plans(precision: Precision) -> Vec<Plan> {
         clip: 200.0,
         ema: 0.999,
     };
-    let norm = optimiser.draw(loss);
+    let norm = optimiser.build(loss);
     let above = Graph::new();
     let net = PixelCnn::new(
         Builder::new(&above, &config.model),

@@ -190,7 +190,7 @@ fn a_plan_for_tensor_cores_makes_the_same_step() {
             clip: 200.0,
             ema: 0.999,
         };
-        let outputs = [("loss", loss), ("norm", optimiser.draw(loss))];
+        let outputs = [("loss", loss), ("norm", optimiser.build(loss))];
         let plan = compile_for(target, &graph, &prior.layout, &outputs).unwrap();
         let mut store = prior.initial(&Device::Cpu, 1, &codes).unwrap();
         let mut program = Program::new(plan);

@@ -1,12 +1,14 @@
 //! One sentence that names the thing, what was expected and what to do.
 
-/// What went wrong, as a sentence for the person who can mend it.
+/// What went wrong: one sentence that names the thing, what was expected and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(String);
 
+/// The result of everything here that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// An error that reads as this sentence.
     pub fn new(sentence: impl Into<String>) -> Self {
         Error(sentence.into())
     }

@@ -1,7 +1,7 @@
 //! Reverse mode: graph in, graph out.
 //!
-//! Walks the nodes a loss depends on from last to first and draws, for each, what its inputs receive
-//! ([`Op::gradient`]). The drawn gradient is ordinary nodes: it is fused, planned and run like the rest, and
+//! Walks the nodes a loss depends on from last to first and adds, for each, what its inputs receive
+//! ([`Op::gradient`]). The gradient is ordinary nodes: it is fused, planned and run like the rest, and
 //! can be differentiated again where the operations allow it.
 
 use crate::graph::{Graph, NodeId, Var};

@@ -1,23 +1,11 @@
-//! The graph a model is drawn into, and the [`Var`]s a model author writes with.
+//! The graph a model is built in, and the [`Var`]s a model author writes with.
 //!
-//! Drawing costs nothing at run time: every method here adds a node and works out its shape. Gradients
-//! ([`crate::grad`]) are drawn into the same graph; [`crate::compile`] then decides fusion, order and memory
-//! once, and a device runs the result many times.
+//! Building costs nothing at run time: every method here adds a node and works out its shape. Gradients
+//! ([`crate::grad`]) are nodes of the same graph; the compiler then decides fusion, order and memory once, and a
+//! device runs the result many times.
 //!
-//! A node is its operation and its inputs, so drawing the same thing twice gives the same node: common
-//! subexpressions are shared while drawing, not searched for afterwards.
-//!
-//! ```
-//! use rrvq_tensor::{DType, Graph};
-//! let g = Graph::new();
-//! let x = g.input("x", &[4, 3], DType::F32);
-//! let y = (x.square() * 0.5).sum_to(&[4, 1]);
-//! assert_eq!(y.shape(), vec![4, 1]);
-//! assert!(x.square().same(x.square()));
-//! ```
-//!
-//! A shape that does not fit is a mistake in the program that draws, not in anybody's input, so it panics and
-//! names the operation and the shapes.
+//! A node is its operation and its inputs, so the same expression written twice is one node: common subexpressions
+//! are shared while the graph is built, not searched for afterwards.
 
 use crate::op::{BinaryOp, Op, ReduceOp, UnaryOp, Window};
 use crate::params::{Init, Layout};
@@ -29,16 +17,18 @@ use std::collections::HashMap;
 /// What the elements of a tensor are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
+    /// Numbers; all arithmetic is in this type.
     F32,
     /// Indices and counters.
     U32,
-    /// Image bytes; only ever an input.
+    /// Bytes, such as those of images; only ever an input.
     U8,
-    /// Maps and kernels on a device that computes with half the bits; never drawn, only chosen by a plan.
+    /// Maps and kernels on a device that computes with half the bits; never in a graph, only chosen by the compiler.
     Bf16,
 }
 
 impl DType {
+    /// Bytes of one element.
     pub fn bytes(self) -> usize {
         match self {
             DType::F32 | DType::U32 => 4,
@@ -83,13 +73,43 @@ pub(crate) struct Inner {
     streams: u32,
 }
 
-/// A drawing surface. Methods take `&self`, so that `Var`s can be combined with plain operators.
+/// A tensor program that is being built. Methods take `&self`, so that [`Var`]s can be combined with plain operators.
+///
+/// Leaves are [inputs](Graph::input), [parameters](Graph::param), [states](Graph::state), constants and
+/// [noise](Graph::noise); everything else is a method of [`Var`]. The same expression written twice is one node.
+///
+/// ```
+/// use rrvq_tensor::{DType, Graph};
+/// let g = Graph::new();
+/// let x = g.input("x", &[4, 3], DType::F32);
+/// let y = (x.square() * 0.5).sum_to(&[4, 1]);
+/// assert_eq!(y.shape(), [4, 1]);
+/// assert!(x.square().same(x.square()));
+/// ```
+///
+/// # Panics
+/// A shape that does not fit is a mistake in the code that builds the graph, not in anybody's data, so it panics and
+/// names the operation and the shapes.
 #[derive(Default)]
 pub struct Graph {
     inner: RefCell<Inner>,
 }
 
-/// A tensor in a graph.
+/// A tensor in a [`Graph`]: a handle that is copied freely. It has a shape and a type, but no values until a
+/// [`Program`](crate::Program) runs.
+///
+/// `+`, `-`, `*` and `/` take another `Var` or an `f32` and broadcast: shapes are aligned at the right, and axes of
+/// size one are stretched. Maps are [batch, height, width, channels].
+///
+/// ```
+/// use rrvq_tensor::{DType, Graph};
+/// let g = Graph::new();
+/// let map = g.input("map", &[2, 8, 8, 16], DType::F32);
+/// let kernel = g.input("kernel", &[3, 3, 16, 32], DType::F32);
+/// let bias = g.input("bias", &[32], DType::F32);
+/// let y = (map.conv(kernel, 2) + bias).elu();
+/// assert_eq!(y.shape(), [2, 4, 4, 32]);
+/// ```
 #[derive(Clone, Copy)]
 pub struct Var<'g> {
     pub(crate) graph: &'g Graph,
@@ -103,6 +123,7 @@ impl std::fmt::Debug for Var<'_> {
 }
 
 impl Graph {
+    /// An empty graph.
     pub fn new() -> Self {
         Self::default()
     }
@@ -133,7 +154,7 @@ impl Graph {
         Var { graph: self, id }
     }
 
-    /// Makes an assignment drawn by [`Graph::push`] part of every run.
+    /// Makes an assignment added by [`Graph::push`] part of every run.
     pub(crate) fn note_assignment(&self, value: Var<'_>) {
         self.inner.borrow_mut().assignments.push(value.id);
     }
@@ -163,12 +184,14 @@ impl Graph {
         self.input(name, &[], DType::F32)
     }
 
-    /// The counter every noise is addressed by: seed and step, two words each.
+    /// The input `counter` that addresses all noise of a run; [`rng::counter`](crate::rng::counter) makes its four
+    /// words of a seed and a step.
     pub fn counter(&self) -> Var<'_> {
         self.input("counter", &[4], DType::U32)
     }
 
-    /// A trained parameter. Asking twice for one name gives the same parameter.
+    /// A trained parameter, part of the vector that [`params`](crate::params) describes. Asking twice for one name
+    /// gives the same parameter.
     pub fn param(&self, name: &str, shape: &[usize], init: Init) -> Var<'_> {
         self.inner.borrow_mut().layout.add(name, shape, init);
         self.push(
@@ -180,7 +203,7 @@ impl Graph {
         )
     }
 
-    /// A named f32 buffer that outlives a run; [`Graph::assign`] gives it a new value at the end of one.
+    /// A named f32 vector of a [`Store`](crate::Store); [`Graph::assign`] gives it a new value at the end of a run.
     pub fn state(&self, name: &str, len: usize) -> Var<'_> {
         self.push(
             Op::State {
@@ -208,11 +231,12 @@ impl Graph {
         )
     }
 
+    /// A constant without axes.
     pub fn scalar(&self, value: f32) -> Var<'_> {
         self.full(value, &[])
     }
 
-    /// Noise of its own stream: every call draws other numbers.
+    /// Noise of a new stream: every call gives other numbers, and so does every run with another counter.
     pub fn noise(&self, distribution: Distribution, shape: &[usize]) -> Var<'_> {
         let stream = self.new_stream();
         self.noise_stream(distribution, shape, stream)
@@ -258,12 +282,12 @@ impl Graph {
         )
     }
 
-    /// The parameters drawn so far: names, shapes, initialisers, places in the flat vector.
+    /// The parameters added so far: names, shapes, initialisers, places in the flat vector.
     pub fn layout(&self) -> Layout {
         self.inner.borrow().layout.clone()
     }
 
-    /// All parameters drawn so far, in the order of the layout.
+    /// All parameters added so far, in the order of the layout.
     pub fn params(&self) -> Vec<Var<'_>> {
         let layout = self.layout();
         layout
@@ -273,11 +297,12 @@ impl Graph {
             .collect()
     }
 
-    /// How many nodes have been drawn.
+    /// The number of nodes, shared ones counted once.
     pub fn len(&self) -> usize {
         self.inner.borrow().nodes.len()
     }
 
+    /// Whether nothing has been added yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -308,10 +333,12 @@ impl<'g> Var<'g> {
         self.id
     }
 
+    /// The graph this is a node of.
     pub fn graph(self) -> &'g Graph {
         self.graph
     }
 
+    /// Sizes of all axes; none for a scalar.
     pub fn shape(self) -> Vec<usize> {
         self.graph.inner.borrow().nodes[self.id.index()]
             .shape
@@ -323,6 +350,7 @@ impl<'g> Var<'g> {
         self.graph.inner.borrow().nodes[self.id.index()].shape[axis]
     }
 
+    /// The type of its elements.
     pub fn dtype(self) -> DType {
         self.graph.inner.borrow().nodes[self.id.index()].dtype
     }
@@ -347,6 +375,7 @@ impl<'g> Var<'g> {
         self.graph.push(Op::Binary(op), &[a, b])
     }
 
+    /// e^x.
     pub fn exp(self) -> Var<'g> {
         self.unary(UnaryOp::Exp)
     }
@@ -354,33 +383,43 @@ impl<'g> Var<'g> {
     pub fn expm1(self) -> Var<'g> {
         self.unary(UnaryOp::Expm1)
     }
+    /// The natural logarithm: −∞ at 0, NaN below.
     pub fn log(self) -> Var<'g> {
         self.unary(UnaryOp::Log)
     }
+    /// The absolute value; its gradient at 0 is 0.
     pub fn abs(self) -> Var<'g> {
         self.unary(UnaryOp::Abs)
     }
+    /// √x.
     pub fn sqrt(self) -> Var<'g> {
         self.unary(UnaryOp::Sqrt)
     }
+    /// 1 / √x.
     pub fn rsqrt(self) -> Var<'g> {
         self.unary(UnaryOp::Rsqrt)
     }
+    /// 1 / x.
     pub fn recip(self) -> Var<'g> {
         self.unary(UnaryOp::Recip)
     }
+    /// x · x.
     pub fn square(self) -> Var<'g> {
         self.unary(UnaryOp::Square)
     }
+    /// 1 / (1 + e^−x).
     pub fn sigmoid(self) -> Var<'g> {
         self.unary(UnaryOp::Sigmoid)
     }
+    /// ln(1 + e^x), without overflow for large x.
     pub fn softplus(self) -> Var<'g> {
         self.unary(UnaryOp::Softplus)
     }
+    /// The hyperbolic tangent.
     pub fn tanh(self) -> Var<'g> {
         self.unary(UnaryOp::Tanh)
     }
+    /// The largest integer not above x; its gradient is 0.
     pub fn floor(self) -> Var<'g> {
         self.unary(UnaryOp::Floor)
     }
@@ -397,12 +436,15 @@ impl<'g> Var<'g> {
         self.graph.push(Op::Detach, &[self])
     }
 
+    /// The larger of both, element by element.
     pub fn max(self, other: Var<'g>) -> Var<'g> {
         self.binary(BinaryOp::Max, other)
     }
+    /// The smaller of both, element by element.
     pub fn min(self, other: Var<'g>) -> Var<'g> {
         self.binary(BinaryOp::Min, other)
     }
+    /// Limits every element to `low`..=`high`; no gradient passes where a limit holds.
     pub fn clamp(self, low: f32, high: f32) -> Var<'g> {
         self.max(self.graph.scalar(low))
             .min(self.graph.scalar(high))
@@ -426,6 +468,7 @@ impl<'g> Var<'g> {
         self.graph.push(Op::Select, &parts)
     }
 
+    /// The same elements in the same order, in another shape of the same size. Costs nothing at run time.
     pub fn reshape(self, shape: &[usize]) -> Var<'g> {
         self.graph.push(
             Op::Reshape {
@@ -434,6 +477,7 @@ impl<'g> Var<'g> {
             &[self],
         )
     }
+    /// All elements along one axis.
     pub fn flatten(self) -> Var<'g> {
         self.reshape(&[self.size()])
     }
@@ -452,6 +496,7 @@ impl<'g> Var<'g> {
             &[self.reshape(&wide)],
         )
     }
+    /// Elements `start`..`start + len` of an axis.
     pub fn slice(self, axis: usize, start: usize, len: usize) -> Var<'g> {
         self.graph.push(Op::Slice { axis, start, len }, &[self])
     }
@@ -476,6 +521,7 @@ impl<'g> Var<'g> {
         self.reduce(ReduceOp::Sum, 0, self.shape().len())
             .reshape(&[])
     }
+    /// The mean of every element, as a scalar.
     pub fn mean(self) -> Var<'g> {
         self.sum() * (1.0 / self.size() as f32)
     }
@@ -507,6 +553,7 @@ impl<'g> Var<'g> {
         let rank = self.shape().len();
         self.reduce(ReduceOp::Max, rank - 1, rank)
     }
+    /// The sum of the last axis, which stays with size one.
     pub fn sum_last(self) -> Var<'g> {
         let rank = self.shape().len();
         self.reduce(ReduceOp::Sum, rank - 1, rank)

@@ -5,7 +5,7 @@
 //! polynomials are minimax fits over the reduced range, rounded to `f32`; exp, expm1 and log stay
 //! below 2 units in the last place. NaN stays NaN, infinities and zeros give their limits.
 
-use crate::simd::{Lanes, Words};
+use crate::lanes::{Lanes, Words};
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts; the first has 15 fraction bits, so its small multiples are exact.

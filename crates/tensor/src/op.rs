@@ -43,9 +43,12 @@ pub enum BinaryOp {
     Gt,
 }
 
+/// What [`Var::reduce`] computes over axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
+    /// The sum, through one fixed tree.
     Sum,
+    /// The largest element.
     Max,
 }
 
@@ -593,7 +596,7 @@ fn responsibility_gradient<'g>(
     out
 }
 
-/// What the fused responsibility gives.
+/// The results of [`Embeddings::sample`].
 #[derive(Clone, Copy)]
 pub struct Sampled<'g> {
     /// Means of the chosen codes, [rows, d_e].
@@ -604,7 +607,10 @@ pub struct Sampled<'g> {
     pub kl: Var<'g>,
 }
 
-/// Inputs of the fused responsibility (the paper's eq. rr_q and rr_p).
+/// Inputs of the fused responsibility (the paper's eq. rr_q and rr_p): the one operation of a domain in this crate. It
+/// chooses one of K codes for every row, with the responsibilities of a mixture of Gaussians as probabilities, and gives
+/// the chosen code's mean and the KL between posterior and prior. No tensor with an axis of K is stored, neither forward
+/// nor backward.
 pub struct Embeddings<'g> {
     /// Posterior embeddings, [rows, d_e].
     pub e_q: Var<'g>,
@@ -621,7 +627,8 @@ pub struct Embeddings<'g> {
 }
 
 impl<'g> Embeddings<'g> {
-    /// Draws the fused operation: sample, index and KL without any K-wide tensor.
+    /// Adds the operation. `mode` decides the sample and its gradient, `stream` addresses its Gumbel noise
+    /// ([`Graph::new_stream`](crate::Graph::new_stream)).
     pub fn sample(&self, mode: SampleMode, stream: u32) -> Sampled<'g> {
         let g = self.e_q.graph();
         let op = ResponsibilityOp {

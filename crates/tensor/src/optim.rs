@@ -1,4 +1,4 @@
-//! AdaMax, Adam, clipping by global norm and EMA, drawn into the same graph as the step.
+//! AdaMax, Adam, clipping by global norm and EMA, as nodes of the same graph as the loss.
 //!
 //! They work on the flat parameter vector, so each is one fused pass over it. The states are `theta` (the
 //! parameters), `m` and `v` (moments; AdaMax's infinity norm lives in `v`) and `ema`.
@@ -13,17 +13,55 @@ use crate::grad::grad;
 use crate::graph::Var;
 use crate::params::PARAMETERS;
 
+/// The update rule (Kingma and Ba 2015).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
+    /// Steps are divided by a decaying maximum of gradients.
     AdaMax,
+    /// Steps are divided by the root of a decaying mean of squared gradients.
     Adam,
 }
 
+/// How parameters are updated.
+///
+/// ```
+/// use rrvq_tensor::optim::{Optimiser, Rule, STATES};
+/// use rrvq_tensor::{Data, Device, Graph, Init, Program, Store};
+/// let g = Graph::new();
+/// let x = g.param("x", &[2], Init::Constant(1.0));
+/// let loss = x.square().sum();
+/// let optimiser = Optimiser {
+///     rule: Rule::Adam,
+///     beta1: 0.9,
+///     beta2: 0.999,
+///     epsilon: 1e-8,
+///     clip: 0.0,
+///     ema: 0.99,
+/// };
+/// let norm = optimiser.build(loss);
+/// let layout = g.layout();
+/// let mut program = Program::new(&Device::Cpu, &g, &layout, &[("loss", loss), ("norm", norm)])?;
+/// // Parameters, two moments and the EMA: vectors of one length.
+/// let mut store = Store::default();
+/// for (name, first) in STATES.into_iter().zip([1.0, 0.0, 0.0, 1.0]) {
+///     store.insert(name, layout.initial(0).iter().map(|x| x * first).collect());
+/// }
+/// for t in 1..=100 {
+///     let inputs = [("lr", Data::F32(&[0.1])), ("t", Data::F32(&[t as f32]))];
+///     program.run(&mut store, &inputs)?;
+/// }
+/// assert!(program.scalar("loss")? < 1e-2);
+/// # Ok::<(), rrvq_tensor::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimiser {
+    /// The update rule.
     pub rule: Rule,
+    /// Decay of the mean of gradients.
     pub beta1: f32,
+    /// Decay of their maximum or mean square.
     pub beta2: f32,
+    /// Added to the divisor.
     pub epsilon: f32,
     /// Largest global gradient norm; 0 leaves gradients alone.
     pub clip: f32,
@@ -31,7 +69,7 @@ pub struct Optimiser {
     pub ema: f32,
 }
 
-/// What is done besides, or instead.
+/// Departures from the plain update, for [`Optimiser::build_with`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Exceptions<'a, 'g> {
     /// Parameters that become these values, whatever their gradients are.
@@ -43,19 +81,19 @@ pub struct Exceptions<'a, 'g> {
 }
 
 /// Name of the vector of factors that learning rates of parameters are multiplied by. It is read and never written: a
-/// vector beside the others costs one more read of the same pass, where drawing it anew would cost kernels.
+/// vector beside the others costs one more read of the same pass, where computing it anew would cost kernels.
 pub const RATES: &str = "rates";
 
-/// What [`Optimiser::draw_with`] has drawn.
+/// The nodes that [`Optimiser::build_with`] added.
 #[derive(Clone, Copy, Debug)]
-pub struct Drawn<'g> {
+pub struct Update<'g> {
     /// The gradient's global norm, before clipping.
     pub norm: Var<'g>,
     /// 1 where the step is made and 0 where it is skipped; none where all are made.
     pub made: Option<Var<'g>>,
 }
 
-impl<'g> Drawn<'g> {
+impl<'g> Update<'g> {
     /// `next`, or `old` where the step is skipped.
     pub fn unless_skipped(&self, next: Var<'g>, old: Var<'g>) -> Var<'g> {
         match self.made {
@@ -69,14 +107,14 @@ impl<'g> Drawn<'g> {
 pub const STATES: [&str; 4] = [PARAMETERS, "m", "v", "ema"];
 
 impl Optimiser {
-    /// Draws gradient, clipping, update and EMA for every parameter of the graph; returns the gradient's
+    /// Adds gradient, clipping, update and EMA for every parameter of the graph; returns the gradient's
     /// global norm. Inputs of the program: scalars `lr` and `t`, the number of the update, from 1.
-    pub fn draw<'g>(&self, loss: Var<'g>) -> Var<'g> {
-        self.draw_with(loss, Exceptions::default()).norm
+    pub fn build<'g>(&self, loss: Var<'g>) -> Var<'g> {
+        self.build_with(loss, Exceptions::default()).norm
     }
 
     /// The same with exceptions.
-    pub fn draw_with<'g>(&self, loss: Var<'g>, except: Exceptions<'_, 'g>) -> Drawn<'g> {
+    pub fn build_with<'g>(&self, loss: Var<'g>, except: Exceptions<'_, 'g>) -> Update<'g> {
         let set = except.set;
         let g = loss.graph();
         let layout = g.layout();
@@ -126,15 +164,15 @@ impl Optimiser {
         };
         let decay = ((1.0 + t) / (10.0 + t)).min(g.scalar(self.ema));
         let ema2 = theta2 + (ema - theta2) * decay;
-        let drawn = Drawn {
+        let update = Update {
             norm,
             // False where the norm is not a number.
             made: (except.skip_norm > 0.0).then(|| g.scalar(except.skip_norm).greater(norm)),
         };
         let (old, next) = ([theta, m, v, ema], [theta2, m2, v2, ema2]);
         for (name, (old, next)) in STATES.into_iter().zip(old.into_iter().zip(next)) {
-            g.assign(name, drawn.unless_skipped(next, old));
+            g.assign(name, update.unless_skipped(next, old));
         }
-        drawn
+        update
     }
 }

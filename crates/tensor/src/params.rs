@@ -15,6 +15,7 @@ pub const PARAMETERS: &str = "theta";
 /// A parameter's first value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
+    /// The same value everywhere.
     Constant(f32),
     /// Normal with mean 0 and this standard deviation.
     Normal(f32),
@@ -23,23 +24,46 @@ pub enum Init {
 /// One parameter: its name, shape, first value and place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
+    /// The name it was given in the graph.
     pub name: String,
+    /// Its shape.
     pub shape: Vec<usize>,
+    /// How its first value is made.
     pub init: Init,
+    /// Where it begins in the flat vector.
     pub offset: usize,
 }
 
 impl Entry {
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
+    /// Whether an axis has size zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The parameters of a model, in the order they were drawn.
+/// The parameters of a model, in the order in which they were added to a graph: where each lies in the flat vector.
+///
+/// Programs of one model share a layout and the vector it describes: a sampler's graph has some of the parameters of
+/// the training graph, and finds them by name.
+///
+/// ```
+/// use rrvq_tensor::{Graph, Init};
+/// let g = Graph::new();
+/// g.param("weight", &[3, 5], Init::Normal(0.1));
+/// g.param("bias", &[5], Init::Constant(0.0));
+/// let layout = g.layout();
+/// assert_eq!(layout.count(), 20);
+/// let bias = layout.get("bias").unwrap();
+/// let flat = layout.initial(7);
+/// assert_eq!(flat[bias.offset..][..5], [0.0; 5]);
+/// // The first values depend on the seed and the name alone.
+/// assert_eq!(flat, layout.initial(7));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layout {
     entries: Vec<Entry>,
@@ -55,7 +79,7 @@ impl Layout {
         if let Some(&index) = self.by_name.get(name) {
             assert_eq!(
                 self.entries[index].shape, shape,
-                "parameter {name} drawn with two shapes"
+                "parameter {name} has two shapes"
             );
             return;
         }
@@ -70,10 +94,12 @@ impl Layout {
         self.entries.push(entry);
     }
 
+    /// All parameters.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
+    /// The parameter of this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.by_name.get(name).map(|&i| &self.entries[i])
     }
@@ -83,6 +109,7 @@ impl Layout {
         self.len
     }
 
+    /// Whether there are no parameters.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -161,7 +188,9 @@ fn name_hash(name: &str) -> u32 {
 /// Named tensors and text, as a safetensors file holds them.
 #[derive(Clone, Debug, Default)]
 pub struct Tensors {
+    /// Shape and values of each tensor, by name.
     pub map: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    /// Text beside the tensors.
     pub metadata: BTreeMap<String, String>,
 }
 

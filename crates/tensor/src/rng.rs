@@ -8,8 +8,9 @@
 //! (j < 4, l < 16) takes word j of block 16c + l, so sixteen lanes of blocks fill sixteen consecutive
 //! elements word by word, without a transpose.
 
+use crate::lanes::{Lanes, Words, dispatch};
 use crate::math;
-use crate::simd::{Isa, Lanes, Words, dispatch};
+use crate::simd::Isa;
 
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const KEY_STEPS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
@@ -20,11 +21,15 @@ const CHUNK: usize = 64;
 /// Which noise: everything but the element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noise {
+    /// One for a whole run.
     pub seed: u64,
+    /// Tells apart the noises of one step.
     pub stream: u32,
+    /// The number of the step.
     pub step: u64,
 }
 
+/// What the words of the generator are turned into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Distribution {
     /// In (0, 1), both ends excluded.
@@ -35,7 +40,14 @@ pub enum Distribution {
     Gumbel,
 }
 
-/// One block of four words.
+/// One block of four words: the generator itself (Salmon et al. 2011), for what needs words and not floats.
+///
+/// ```
+/// use rrvq_tensor::rng::philox4x32_10;
+/// // The authors' own test vector.
+/// let words = philox4x32_10([0; 4], [0; 2]);
+/// assert_eq!(words, [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
+/// ```
 pub fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let [mut a, mut b, mut c, mut d] = counter;
     let mut key = key;
@@ -56,7 +68,18 @@ pub fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// Fills `out` with the elements from `first_element` on.
+/// Fills `out` with the elements from `first_element` on: the numbers that [`Graph::noise`](crate::Graph::noise) of
+/// the same stream has in a program, on any device of that seed and step.
+///
+/// ```
+/// use rrvq_tensor::rng::{Distribution, Noise, fill};
+/// use rrvq_tensor::simd::isa;
+/// let noise = Noise { seed: 1, stream: 0, step: 5 };
+/// let (mut all, mut rest) = ([0.0; 100], [0.0; 30]);
+/// fill(isa(), noise, Distribution::Normal, 0, &mut all);
+/// fill(isa(), noise, Distribution::Normal, 70, &mut rest);
+/// assert_eq!(all[70..], rest); // by address, not by order
+/// ```
 pub fn fill(isa: Isa, noise: Noise, dist: Distribution, first_element: u64, out: &mut [f32]) {
     fill_any(isa, &noise, dist, first_element, out);
 }
@@ -67,7 +90,7 @@ dispatch! {
 
 /// [`fill`] for kernels that already run on some lanes.
 #[inline(always)]
-pub fn fill_lanes<L: Lanes>(noise: &Noise, dist: Distribution, first: u64, out: &mut [f32]) {
+pub(crate) fn fill_lanes<L: Lanes>(noise: &Noise, dist: Distribution, first: u64, out: &mut [f32]) {
     let mut chunk = first / CHUNK as u64;
     let mut skip = (first % CHUNK as u64) as usize;
     let mut out = out;
@@ -162,7 +185,7 @@ fn normal_pair<L: Lanes>(u: L, v: L) -> (L, L) {
     (r.mul(cos), r.mul(sin))
 }
 
-/// The four words noise is addressed by, as the graph's `counter` input wants them.
+/// The value of a program's input `counter`, which every [noise](crate::Graph::noise) of a run is addressed by.
 pub fn counter(seed: u64, step: u64) -> [u32; 4] {
     [
         seed as u32,

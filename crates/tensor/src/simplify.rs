@@ -1,4 +1,4 @@
-//! Rewrites applied while drawing: what a node can be replaced with before it exists.
+//! Rewrites applied while a graph is built: what a node can be replaced with before it exists.
 //!
 //! Kept to rules that never change a result's bits by more than the algebra says: identities, constants of
 //! scalars, chains of views. Everything else is left to fusion.
@@ -6,7 +6,7 @@
 use crate::graph::{Graph, NodeId, Var};
 use crate::op::{BinaryOp, Op, UnaryOp};
 
-/// A node that already says the same, or a simpler way to draw it.
+/// A node that already says the same, or a simpler way to compute it.
 pub(crate) fn rewrite<'g>(g: &'g Graph, op: &Op, inputs: &[NodeId]) -> Option<Var<'g>> {
     let var = |i: usize| g.var(inputs[i]);
     match op {

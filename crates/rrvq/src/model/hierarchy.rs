@@ -357,7 +357,7 @@ impl<'g> Elbo<'g> {
         let g = loss.graph();
         let means = self.moved.iter().map(|m| m.mean.clone());
         let set: Vec<(String, Var<'g>)> = except.set.iter().cloned().chain(means).collect();
-        let drawn = optimiser.draw_with(
+        let drawn = optimiser.build_with(
             loss,
             Exceptions {
                 set: &set,

@@ -105,7 +105,7 @@ impl PriorStep {
             clip: train.clip as f32,
             ema: train.ema as f32,
         };
-        let norm = optimiser.draw(nats * (1.0 / unit) as f32);
+        let norm = optimiser.build(nats * (1.0 / unit) as f32);
         let outputs = [("nats", nats), ("norm", norm)];
         Ok(PriorStep {
             program: Program::new(device, &graph, &prior.layout, &outputs)?,

@@ -183,7 +183,7 @@ impl Golden {
             clip: train.clip as f32,
             ema: train.ema as f32,
         };
-        let norm = optimiser.draw(loss);
+        let norm = optimiser.build(loss);
         let layout = g.layout();
         let outputs = [("loss".to_string(), loss), ("norm".to_string(), norm)];
         let mut program = program(device, &g, &layout, &outputs);

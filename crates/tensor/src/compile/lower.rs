@@ -30,7 +30,7 @@ pub(crate) struct Schedule {
     pub moments: Vec<usize>,
     /// Kernels of one moment form a batch.
     pub batches: bool,
-    /// Nodes that are stored otherwise than they are drawn.
+    /// Nodes that are stored in another type than the graph has.
     pub storage: HashMap<NodeId, DType>,
 }
 

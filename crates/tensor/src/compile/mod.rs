@@ -400,7 +400,7 @@ fn plan(
                 Some(entry) => {
                     let have = &entry.shape;
                     return Err(Error::new(format!(
-                        "parameter {name} has shape {have:?} where {shape:?} is drawn"
+                        "parameter {name} has shape {have:?} where the graph has {shape:?}"
                     )));
                 }
                 None => {

@@ -12,11 +12,28 @@ use crate::graph::{Graph, Var};
 use crate::params::Layout;
 use std::borrow::Cow;
 
-/// A graph that is ready to run.
+/// A graph that is compiled for a device and ready to run, many times: fusion, order and memory are decided.
+///
+/// ```
+/// use rrvq_tensor::{DType, Data, Device, Graph, Layout, Program, Store};
+/// let g = Graph::new();
+/// let x = g.input("x", &[2, 3], DType::F32);
+/// let outputs = [("softmax", x.softmax()), ("largest", x.max_last())];
+/// let mut program = Program::new(&Device::Cpu, &g, &Layout::default(), &outputs)?;
+/// let values = [0.0, 0.0, 0.0, 1.0, 2.0, 3.0];
+/// program.run(&mut Store::default(), &[("x", Data::F32(&values))])?;
+/// assert_eq!(*program.output("largest")?, [0.0, 3.0]);
+/// // An input that is missing or has another size is an error that names it.
+/// let error = program.run(&mut Store::default(), &[]).unwrap_err();
+/// assert_eq!(error.to_string(), "input x was not given");
+/// # Ok::<(), rrvq_tensor::Error>(())
+/// ```
 pub struct Program(Box<dyn Executable>);
 
 impl Program {
-    /// Compiles what `outputs` and the graph's assignments need.
+    /// Compiles what `outputs` and the graph's assignments need. Parameters are found by name in `layout`, which may
+    /// come from another graph of the same model, and their values in the store's vector
+    /// [`PARAMETERS`](crate::params::PARAMETERS).
     pub fn new(
         device: &Device,
         graph: &Graph,
@@ -132,7 +149,7 @@ mod tests {
     use crate::graph::DType;
 
     /// The sum of each image weighted by column, and a counter of runs in the store.
-    fn drawn(device: &Device) -> Program {
+    fn compiled(device: &Device) -> Program {
         let graph = Graph::new();
         let images = graph.input("images", &[2, 1, 3, 1], DType::U8).to_f32();
         let columns = graph.input("columns", &[3], DType::F32);
@@ -151,7 +168,7 @@ mod tests {
     #[test]
     fn replaying_gathers_and_flips_and_updates_states() {
         let device = Device::Cpu;
-        let mut program = drawn(&device);
+        let mut program = compiled(&device);
         let layout = RowLayout {
             bytes: 3,
             axis: 3,
@@ -178,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_profile_counts_every_kernel_once() {
-        let mut program = drawn(&Device::Cpu);
+        let mut program = compiled(&Device::Cpu);
         let columns = [1.0; 3];
         let inputs = [
             ("columns", Data::F32(&columns[..])),

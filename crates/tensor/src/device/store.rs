@@ -10,7 +10,22 @@ use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Flat f32 vectors that outlive a run, by name: parameters, moments, averages.
+/// Flat f32 vectors that outlive a run, by name: parameters, moments, averages. Programs read them as parameters and
+/// [states](crate::Graph::state) and write what is [assigned](crate::Graph::assign).
+///
+/// ```
+/// use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store};
+/// let g = Graph::new();
+/// let count = g.state("count", 1) + 1.0;
+/// g.assign("count", count);
+/// let mut program = Program::new(&Device::Cpu, &g, &Layout::default(), &[])?;
+/// let mut store = Store::with("count", vec![0.0]);
+/// program.run(&mut store, &[])?;
+/// program.run(&mut store, &[])?;
+/// store.fetch()?; // a device may hold newer values than the host
+/// assert_eq!(store.get("count"), [2.0]);
+/// # Ok::<(), rrvq_tensor::Error>(())
+/// ```
 #[derive(Default)]
 pub struct Store {
     pub(crate) vectors: BTreeMap<String, Vec<f32>>,
@@ -19,6 +34,7 @@ pub struct Store {
 }
 
 impl Store {
+    /// A store of one vector.
     pub fn with(name: &str, vector: Vec<f32>) -> Self {
         let mut store = Self::default();
         store.insert(name, vector);
@@ -105,11 +121,14 @@ impl Store {
     }
 }
 
-/// An input of one run.
+/// The values of one input of a run, in row-major order.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
+    /// For an input of [`DType::F32`].
     F32(&'a [f32]),
+    /// For an input of [`DType::U32`].
     U32(&'a [u32]),
+    /// For an input of [`DType::U8`].
     U8(&'a [u8]),
 }
 

@@ -1,6 +1,7 @@
 //! Each function against the standard library in f64, and each path against the portable bits.
 
-use crate::simd::{Isa, Lanes, WIDTH, dispatch};
+use crate::lanes::{Lanes, WIDTH, dispatch};
+use crate::simd::Isa;
 
 #[derive(Clone, Copy, Debug)]
 enum Function {

@@ -9,10 +9,11 @@ use super::memory::Memory;
 use super::scratch::with_scratch;
 use crate::compile::{Access, Chain, Operand, Step, StepOp};
 use crate::graph::DType;
+use crate::lanes::{Lanes, WIDTH, dispatch};
 use crate::math;
 use crate::op::{BinaryOp, ReduceOp, UnaryOp};
 use crate::rng;
-use crate::simd::{Isa, Lanes, WIDTH, dispatch};
+use crate::simd::Isa;
 
 /// Elements of a block.
 pub(crate) const BLOCK: usize = 1024;

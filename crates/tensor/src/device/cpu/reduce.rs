@@ -7,8 +7,9 @@ use super::chain::{Block, Runner, View, accumulate};
 use super::for_ranges;
 use super::memory::Memory;
 use crate::compile::{Chain, Operand};
+use crate::lanes::{Lanes, WIDTH, dispatch};
 use crate::op::ReduceOp;
-use crate::simd::{Isa, Lanes, WIDTH, dispatch};
+use crate::simd::Isa;
 
 /// Elements of a long row that are summed before the next level.
 const CHUNK: usize = 16 * 1024;

@@ -11,9 +11,10 @@
 use crate::device::cpu::gemm::panels::{Layout, Panels, panel_width};
 use crate::device::cpu::gemm::tile::{Passes, Point, Row, Segment, Terms, outer, product};
 use crate::device::cpu::scratch::with_scratch;
+use crate::lanes::WIDTH;
 use crate::op::SampleMode;
 use crate::rng::{Distribution, Noise, fill};
-use crate::simd::{Isa, WIDTH};
+use crate::simd::Isa;
 use codebook::{Codebook, Sums, codebook_gradient, take, with_codebook};
 use rayon::prelude::*;
 use rows::{Flow, Tile};

@@ -5,7 +5,8 @@
 //! already has this layout and is used where it lies.
 
 use crate::device::cpu::scratch::with_scratch;
-use crate::simd::{Isa, WIDTH};
+use crate::lanes::WIDTH;
+use crate::simd::Isa;
 use rayon::prelude::*;
 
 /// A packed matrix of `depth` rows and `cols` columns.

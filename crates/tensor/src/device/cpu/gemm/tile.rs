@@ -13,7 +13,7 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::panels::Panels;
-use crate::simd::{Lanes, WIDTH, dispatch};
+use crate::lanes::{Lanes, WIDTH, dispatch};
 
 /// One row of outputs: where its operands and its results start.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,9 @@
 use super::Responsibility;
 use crate::device::cpu::gemm::panels::{Panels, transpose_into};
 use crate::device::cpu::scratch::with_scratch;
+use crate::lanes::{Lanes, WIDTH, dispatch};
 use crate::math;
-use crate::simd::{Isa, Lanes, WIDTH, dispatch};
+use crate::simd::Isa;
 
 /// The score of lanes past the last code: low enough for probability zero, finite so that
 /// differences of scores stay numbers.

@@ -5,9 +5,9 @@
 //! which stays in the first-level cache.
 
 use super::Responsibility;
+use crate::lanes::{Lanes, WIDTH, Words, dispatch};
 use crate::math;
 use crate::op::SampleMode;
-use crate::simd::{Lanes, WIDTH, Words, dispatch};
 
 /// A tile of scores, with the noise of its rows.
 pub struct Tile<'a> {

@@ -218,7 +218,7 @@ impl Dnn {
         let mut built = Vec::new();
         for &form in forms {
             // A graph cuDNN will not have is no mistake of the user's: nobody takes it.
-            let Ok(graph) = operation::draw(target, problem, form) else {
+            let Ok(graph) = operation::graph(target, problem, form) else {
                 continue;
             };
             for candidate in engines::candidates(target, &graph, problem.maps, limits) {
@@ -258,7 +258,7 @@ impl Dnn {
         let ready = match text.map(|text| engines::read(target, &text)) {
             Some(Ok(ready)) => ready,
             _ => {
-                let graph = operation::draw(target, problem, entry.form)?;
+                let graph = operation::graph(target, problem, entry.form)?;
                 engines::rebuild(target, &graph, &entry.recipe)?
             }
         };

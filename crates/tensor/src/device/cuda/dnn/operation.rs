@@ -86,7 +86,7 @@ pub struct Graph {
 }
 
 /// Draws `problem` for `target`.
-pub fn draw(target: Target<'_>, problem: &Problem, form: Form) -> Result<Graph> {
+pub fn graph(target: Target<'_>, problem: &Problem, form: Form) -> Result<Graph> {
     let outputs = outputs(problem)?;
     let mut draft = Draft {
         problem,

@@ -241,7 +241,7 @@ fn plans_are_made_again_from_recipes_and_from_text() {
     }
     for problem in &problems {
         let key = problem.key();
-        let graph = operation::draw(target, problem, Form::Direct).expect(&key);
+        let graph = operation::graph(target, problem, Form::Direct).expect(&key);
         let found = engines::candidates(target, &graph, problem.maps, limits);
         assert!(!found.is_empty() && found.len() <= 3, "{key}");
         for candidate in &found {

@@ -172,10 +172,6 @@ impl Lanes for F {
         both!(F, _mm256_cmp_ps::<_CMP_LT_OQ>, self, o)
     }
     #[inline(always)]
-    fn le(self, o: Self) -> F {
-        both!(F, _mm256_cmp_ps::<_CMP_LE_OQ>, self, o)
-    }
-    #[inline(always)]
     fn eq(self, o: Self) -> F {
         both!(F, _mm256_cmp_ps::<_CMP_EQ_OQ>, self, o)
     }
@@ -188,24 +184,12 @@ impl Lanes for F {
         both!(F, _mm256_blendv_ps, no, yes, m)
     }
     #[inline(always)]
-    fn and(a: F, b: F) -> F {
-        both!(F, _mm256_and_ps, a, b)
-    }
-    #[inline(always)]
     fn or(a: F, b: F) -> F {
         both!(F, _mm256_or_ps, a, b)
     }
     #[inline(always)]
-    fn not(a: F) -> F {
-        both!(F, _mm256_xor_ps, a, W::splat(u32::MAX).as_floats())
-    }
-    #[inline(always)]
     fn bits(self) -> W {
         both!(W, _mm256_castps_si256, self)
-    }
-    #[inline(always)]
-    fn to_words(self) -> W {
-        both!(W, _mm256_cvtps_epi32, self)
     }
     #[inline(always)]
     fn sum(self) -> f32 {
@@ -264,10 +248,6 @@ impl Words for W {
     #[inline(always)]
     fn and(self, o: Self) -> Self {
         both!(W, _mm256_and_si256, self, o)
-    }
-    #[inline(always)]
-    fn or(self, o: Self) -> Self {
-        both!(W, _mm256_or_si256, self, o)
     }
     #[inline(always)]
     fn xor(self, o: Self) -> Self {

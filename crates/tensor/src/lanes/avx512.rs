@@ -106,10 +106,6 @@ impl Lanes for F {
         unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, o.0) }
     }
     #[inline(always)]
-    fn le(self, o: Self) -> __mmask16 {
-        unsafe { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(self.0, o.0) }
-    }
-    #[inline(always)]
     fn eq(self, o: Self) -> __mmask16 {
         unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, o.0) }
     }
@@ -122,24 +118,12 @@ impl Lanes for F {
         unsafe { F(_mm512_mask_blend_ps(m, no.0, yes.0)) }
     }
     #[inline(always)]
-    fn and(a: __mmask16, b: __mmask16) -> __mmask16 {
-        a & b
-    }
-    #[inline(always)]
     fn or(a: __mmask16, b: __mmask16) -> __mmask16 {
         a | b
     }
     #[inline(always)]
-    fn not(a: __mmask16) -> __mmask16 {
-        !a
-    }
-    #[inline(always)]
     fn bits(self) -> W {
         one!(W, _mm512_castps_si512, self)
-    }
-    #[inline(always)]
-    fn to_words(self) -> W {
-        one!(W, _mm512_cvtps_epi32, self)
     }
     #[inline(always)]
     fn sum(self) -> f32 {
@@ -194,10 +178,6 @@ impl Words for W {
     #[inline(always)]
     fn and(self, o: Self) -> Self {
         one!(W, _mm512_and_si512, self, o)
-    }
-    #[inline(always)]
-    fn or(self, o: Self) -> Self {
-        one!(W, _mm512_or_si512, self, o)
     }
     #[inline(always)]
     fn xor(self, o: Self) -> Self {

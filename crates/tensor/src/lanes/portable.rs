@@ -151,10 +151,6 @@ impl Lanes for F {
         each!(plain, i => ones(self.0[i] < o.0[i]))
     }
     #[inline(always)]
-    fn le(self, o: Self) -> Mask {
-        each!(plain, i => ones(self.0[i] <= o.0[i]))
-    }
-    #[inline(always)]
     fn eq(self, o: Self) -> Mask {
         each!(plain, i => ones(self.0[i] == o.0[i]))
     }
@@ -167,24 +163,12 @@ impl Lanes for F {
         each!(F, i => if m[i] != 0 { yes.0[i] } else { no.0[i] })
     }
     #[inline(always)]
-    fn and(a: Mask, b: Mask) -> Mask {
-        each!(plain, i => a[i] & b[i])
-    }
-    #[inline(always)]
     fn or(a: Mask, b: Mask) -> Mask {
         each!(plain, i => a[i] | b[i])
     }
     #[inline(always)]
-    fn not(a: Mask) -> Mask {
-        each!(plain, i => !a[i])
-    }
-    #[inline(always)]
     fn bits(self) -> W {
         each!(W, i => self.0[i].to_bits())
-    }
-    #[inline(always)]
-    fn to_words(self) -> W {
-        each!(W, i => self.0[i] as i32 as u32)
     }
     #[inline(always)]
     fn sum(self) -> f32 {
@@ -223,10 +207,6 @@ impl Words for W {
     #[inline(always)]
     fn and(self, o: Self) -> Self {
         each!(W, i => self.0[i] & o.0[i])
-    }
-    #[inline(always)]
-    fn or(self, o: Self) -> Self {
-        each!(W, i => self.0[i] | o.0[i])
     }
     #[inline(always)]
     fn xor(self, o: Self) -> Self {
