@@ -183,7 +183,7 @@ fn any_order_that_the_lanes_allow_gives_the_same_bits() {
     };
     let plan = step(&model, &config, Rule::AdaMax, 200.0, target);
     let touches: Vec<Touch> = plan.kernels.iter().map(Touch::of).collect();
-    let aside: Vec<bool> = plan
+    let background: Vec<bool> = plan
         .kernels
         .iter()
         .map(|k| matches!(k, Kernel::ConvGradWeight { .. }))
@@ -193,7 +193,7 @@ fn any_order_that_the_lanes_allow_gives_the_same_bits() {
         .into_iter()
         .enumerate()
     {
-        let lanes = lanes(&touches, &aside, streams, few);
+        let lanes = lanes(&touches, &background, streams, few);
         let order = some_order(&lanes, seed as u32);
         let mut kernels: Vec<Option<Kernel>> = plan.kernels.iter().cloned().map(Some).collect();
         let kernels = order
@@ -210,7 +210,7 @@ fn any_order_that_the_lanes_allow_gives_the_same_bits() {
         assert_eq!(
             (loss, norm),
             (loss2, norm2),
-            "{streams} streams, {few} of them aside"
+            "{streams} streams, {few} of them background"
         );
         assert!(
             store.get("theta") == store2.get("theta"),

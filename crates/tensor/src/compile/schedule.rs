@@ -10,8 +10,8 @@ use crate::graph::NodeId;
 use crate::op::Op;
 use std::collections::HashMap;
 
-/// Largest tensor that may be kept to the end of a step so that the sum over it can run in a batch.
-const KEPT: usize = 1 << 20;
+/// Largest tensor that may stay in memory to the end of a step so that the sum over it can run in a batch.
+const LARGEST_DEFERRED: usize = 1 << 20;
 
 /// Reorders `groups` and gives each its moment; groups with the same moment are independent of each other.
 pub(crate) fn layered(live: &Live<'_>, groups: Groups) -> (Groups, Vec<usize>) {
@@ -129,7 +129,7 @@ impl Edges {
             let group = &order[index];
             let follows = self.users[index].iter().all(|&user| waits[user]);
             let keeps_little = self.reads[index].iter().all(|&(from, node)| {
-                let node_is_small = live.node(node).len() <= KEPT;
+                let node_is_small = live.node(node).len() <= LARGEST_DEFERRED;
                 let gradient = matches!(
                     live.node(node).op,
                     Op::ConvGradWeight { .. } | Op::Part { .. }

@@ -2,7 +2,7 @@
 //!
 //! **The same bits for any thread count and on any machine.** A dot product is one chain of fused
 //! multiply-adds in increasing k; sums have one fixed shape; exp and log are ours. Speed comes from
-//! vectorising over outputs and from work that is cut the same way whoever does it.
+//! vectorising over outputs and from work that is split the same way for any number of threads.
 //!
 //! A [`Program`] owns the arena its plan asked for and runs on it again and again; parameters and optimiser
 //! state live in a [`Store`] that several programs share. Threads are rayon's current pool.

@@ -1,7 +1,7 @@
 //! Reductions that are not by short rows: over leading or middle axes, and of very long rows.
 //!
 //! Work is cut into chunks whose size depends on the shape alone, each chunk is summed in a fixed order, and
-//! the chunks' sums are added in order: the same bits whoever computed which chunk.
+//! the chunks' sums are added in order: the same bits whichever thread computed a chunk.
 
 use super::chain::{Block, Runner, View, accumulate};
 use super::for_ranges;

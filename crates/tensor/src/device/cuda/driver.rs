@@ -42,7 +42,7 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the last user is gone; errors at the end have nobody to be told to.
+        // SAFETY: the last user is gone; errors in a destructor cannot be returned.
         unsafe {
             let _ = sys::cuCtxSetCurrent(self.context);
             if !self.stream.is_null() {

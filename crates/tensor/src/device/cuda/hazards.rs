@@ -297,8 +297,8 @@ impl Set {
     }
 }
 
-/// Jobs in order over streams: `aside` ones over the last `few` streams, the others over the first.
-pub fn lanes(jobs: &[Touch], aside: &[bool], streams: usize, few: usize) -> Vec<Lane> {
+/// Jobs in order over streams: `background` ones over the last `few` streams, the others over the first.
+pub fn lanes(jobs: &[Touch], background: &[bool], streams: usize, few: usize) -> Vec<Lane> {
     let needs = needs(jobs);
     let count = jobs.len();
     let mut before: Vec<Set> = Vec::with_capacity(count);
@@ -310,7 +310,7 @@ pub fn lanes(jobs: &[Touch], aside: &[bool], streams: usize, few: usize) -> Vec<
             set.join(&before[need]);
             set.insert(need);
         }
-        let pool = match aside[job] {
+        let pool = match background[job] {
             true => streams - few..streams,
             false => 0..streams - few,
         };
@@ -459,13 +459,13 @@ mod tests {
                 touch(&[place(), place()], &[place()])
             })
             .collect();
-        let aside: Vec<bool> = (0..200).map(|i| i % 5 == 0).collect();
-        let lanes = lanes(&jobs, &aside, 5, 2);
+        let background: Vec<bool> = (0..200).map(|i| i % 5 == 0).collect();
+        let lanes = lanes(&jobs, &background, 5, 2);
         let mut done: Vec<Set> = Vec::new();
         let mut tails = [None; 5];
         for (job, needs) in needs(&jobs).iter().enumerate() {
             let lane = &lanes[job];
-            assert_eq!(aside[job], lane.stream >= 3);
+            assert_eq!(background[job], lane.stream >= 3);
             let mut set = Set(vec![0; 4]);
             for &before in lane.waits.iter().chain(tails[lane.stream].iter()) {
                 set.join(&done[before]);

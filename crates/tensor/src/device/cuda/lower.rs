@@ -91,7 +91,7 @@ fn job(kernel: &Kernel, exact: bool) -> Option<Job> {
 
 impl Job {
     /// A weight gradient: needed, but not soon.
-    pub fn is_aside(&self) -> bool {
+    pub fn is_background(&self) -> bool {
         let weight = |a: &Action| matches!(a, Action::Conv(c) if c.which == Which::Weight);
         self.actions.iter().any(weight)
     }

@@ -1,8 +1,8 @@
 //! Our kernels' compiler: CUDA C++ in, machine code of one GPU generation out. Needs no GPU.
 //!
 //! A compilation costs tenths of a second before it has read a line, so sources are compiled side by side, each
-//! different one once, and what comes out is kept in a folder under a hash of everything that went in. The folder
-//! is a convenience: what is damaged in it is made anew, and where it cannot be written nothing is kept.
+//! different one once, and the results are cached in a folder under a hash of everything that went in. The folder
+//! is a convenience: what is damaged in it is made anew, and where it cannot be written nothing is cached.
 
 mod cache;
 
@@ -64,7 +64,7 @@ pub fn compile(source: &str, name_hint: &str, arch: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// Every source as machine code, in the order given; kept in `cache_dir` where there is one.
+/// Every source as machine code, in the order given; cached in `cache_dir` where there is one.
 pub fn compile_all<S: AsRef<str> + Sync>(
     sources: &[S],
     arch: &str,

@@ -106,14 +106,14 @@ pub(super) fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, S
     let mut chosen = tools.engines(&convs)?.into_iter();
     let touches: Vec<Touch> = jobs.iter().map(|job| job.touch.clone()).collect();
     // Nobody waits for a weight gradient before the end: those fill the gaps the others leave.
-    let aside: Vec<bool> = jobs.iter().map(|job| job.is_aside()).collect();
+    let background: Vec<bool> = jobs.iter().map(|job| job.is_background()).collect();
     let (many, few) = LANES;
-    let mut lanes = lanes(&touches, &aside, many + few, few).into_iter();
+    let mut lanes = lanes(&touches, &background, many + few, few).into_iter();
     let mut sizes = Sizes {
         lanes: vec![[0; 2]; many + few],
         ..Sizes::default()
     };
-    let mut loose: Vec<(Job, Lane, Vec<Loose>)> = Vec::new();
+    let mut pending: Vec<(Job, Lane, Vec<Pending>)> = Vec::new();
     for job in jobs {
         let lane = lanes.next().expect("a lane for every job");
         let size = &mut sizes.lanes[lane.stream];
@@ -121,35 +121,37 @@ pub(super) fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, S
         let mut steps = Vec::new();
         for action in &job.actions {
             match action {
-                Action::Launch(launch) => steps.push(Loose::Launch(launch.clone(), None)),
+                Action::Launch(launch) => steps.push(Pending::Launch(launch.clone(), None)),
                 Action::Shared(launch, table) => {
-                    steps.push(Loose::Launch(launch.clone(), Some(table.clone())));
+                    steps.push(Pending::Launch(launch.clone(), Some(table.clone())));
                 }
-                Action::Product(p) => steps.push(Loose::Ready(Box::new(Step::Product(p.clone())))),
+                Action::Product(p) => {
+                    steps.push(Pending::Ready(Box::new(Step::Product(p.clone()))))
+                }
                 Action::Conv(conv) => {
                     let choice = chosen.next().expect("an answer for every convolution");
                     finish(conv, choice, &mut steps, size);
                 }
             }
         }
-        loose.push((job, lane, steps));
+        pending.push((job, lane, steps));
     }
-    let launches = loose.iter().flat_map(|(_, _, steps)| steps);
+    let launches = pending.iter().flat_map(|(_, _, steps)| steps);
     let functions: Vec<&Function> = launches
         .filter_map(|step| match step {
-            Loose::Launch(launch, _) => Some(&launch.function),
-            Loose::Ready(_) => None,
+            Pending::Launch(launch, _) => Some(&launch.function),
+            Pending::Ready(_) => None,
         })
         .collect();
     let kernels = load(tools, &functions)?;
-    let prepared = loose
+    let prepared = pending
         .into_iter()
         .map(|(job, lane, steps)| {
             let counters = sizes.counters;
             sizes.counters += job.counters.next_multiple_of(ALIGN);
             let steps = steps.into_iter().map(|step| match step {
-                Loose::Ready(step) => *step,
-                Loose::Launch(launch, table) => {
+                Pending::Ready(step) => *step,
+                Pending::Launch(launch, table) => {
                     let table = table.map(|table| {
                         let at = sizes.tables;
                         sizes.tables += (table.len() * 8).next_multiple_of(ALIGN);
@@ -176,15 +178,15 @@ pub(super) fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, S
 }
 
 /// A step whose function is not compiled yet.
-enum Loose {
+enum Pending {
     Launch(Launch, Option<Vec<Arg>>),
     Ready(Box<Step>),
 }
 
 /// The steps of a convolution once its engine is known.
-fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, size: &mut [usize; 2]) {
+fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Pending>, size: &mut [usize; 2]) {
     let mut launch = |draft: Draft| {
-        steps.push(Loose::Launch(draft.single(), None));
+        steps.push(Pending::Launch(draft.single(), None));
     };
     let scratch_for = |dtype: DType| conv.geometry.outputs(conv.which) * dtype.bytes();
     let (plan, out, fused) = match choice {
@@ -201,13 +203,13 @@ fn finish(conv: &Conv, choice: Finish, steps: &mut Vec<Loose>, size: &mut [usize
         }
     };
     size[1] = size[1].max(plan.workspace);
-    steps.push(Loose::Ready(Box::new(Step::Conv {
+    steps.push(Pending::Ready(Box::new(Step::Conv {
         plan,
         conv: conv.clone(),
         out,
         fused,
     })));
-    let mut launch = |draft: Draft| steps.push(Loose::Launch(draft.single(), None));
+    let mut launch = |draft: Draft| steps.push(Pending::Launch(draft.single(), None));
     if fused {
         return;
     }

@@ -2,7 +2,7 @@
 //!
 //! [`Epilogue::from_chain`] takes the chains that are simple enough: maps, one value per channel and constants go
 //! in, a handful of operations follow, maps come out. Registers, which a chain uses again and again, become
-//! values that are written once; steps nobody needs are left out, since cuDNN refuses loose ends.
+//! values that are written once; unused steps are left out, since cuDNN refuses them.
 
 use super::problem::short;
 use crate::compile::{Access, Chain, Operand, StepOp};

@@ -84,7 +84,7 @@ pub struct Dnn {
 }
 
 impl Dnn {
-    /// cuDNN for the current context. What it finds out is kept in the folder `cache`, if there is one.
+    /// cuDNN for the current context. Its measurements are cached in the folder `cache`, if there is one.
     pub fn new(stream: CUstream, cache: Option<PathBuf>, gpu_name: &str) -> Result<Dnn> {
         // SAFETY: these two only look for and ask the library.
         let version = unsafe {

@@ -36,7 +36,7 @@ impl Module {
         // The driver reads as far as the file's own header says, so that header must be there.
         if !cubin.starts_with(b"\x7fELF") || cubin.len() < 64 {
             return Err(Error::new(
-                "a compiled kernel is damaged: expected an ELF file; delete the folder of kept kernels",
+                "a compiled kernel is damaged: expected an ELF file; delete the cache (`rrvq doctor` names its folder)",
             ));
         }
         gpu.make_current()?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Begins every file; changes when the form of the files does.
 const START: &[u8] = b"rrvq kernel 1\n";
 
-/// The name of a kept kernel.
+/// The name of a cached kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key(u128);
 
@@ -56,7 +56,7 @@ impl Cache {
         self.0.join(format!("{:032x}.cubin", key.0))
     }
 
-    /// What was kept, if it is whole.
+    /// The cached kernel, if its file is undamaged.
     pub fn read(&self, key: &Key) -> Option<Vec<u8>> {
         let bytes = fs::read(self.file(key)).ok()?;
         let rest = bytes.strip_prefix(START)?;
@@ -64,7 +64,7 @@ impl Cache {
         (!cubin.is_empty() && hash == Hash::of(cubin)).then(|| cubin.to_vec())
     }
 
-    /// Keeps a kernel, or does not: a full or forbidden disk is no reason to stop.
+    /// Writes a kernel to the cache; a full or read-only disk is not an error.
     pub fn write(&self, key: &Key, cubin: &[u8]) {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);

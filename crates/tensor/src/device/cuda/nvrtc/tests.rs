@@ -1,4 +1,4 @@
-//! What the compiler makes, what it says of mistakes, and what the folder of kept kernels survives.
+//! What the compiler makes, what it says of mistakes, and that damage to the cache is repaired.
 
 use super::*;
 use std::fs;
@@ -33,7 +33,7 @@ impl Folder {
         Folder(std::env::temp_dir().join(name))
     }
 
-    fn kept(&self) -> Vec<PathBuf> {
+    fn cached(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.0.join("kernels")).into_iter().flatten();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         files.sort();
@@ -78,7 +78,7 @@ fn a_mistake_is_shown_with_its_line() {
 }
 
 #[test]
-fn kept_kernels_are_used_and_damage_is_mended() {
+fn cached_kernels_are_used_and_damaged_ones_compiled_again() {
     if !here() {
         return;
     }
@@ -88,9 +88,9 @@ fn kept_kernels_are_used_and_damage_is_mended() {
     let first = all();
     assert_eq!(first.len(), 3);
     assert!(first[0] == first[2] && first[0] != first[1]);
-    let kept = folder.kept();
-    assert_eq!(kept.len(), 2, "equal sources are kept once: {kept:?}");
-    let whole: Vec<Vec<u8>> = kept.iter().map(|file| fs::read(file).unwrap()).collect();
+    let cached = folder.cached();
+    assert_eq!(cached.len(), 2, "equal sources are cached once: {cached:?}");
+    let whole: Vec<Vec<u8>> = cached.iter().map(|file| fs::read(file).unwrap()).collect();
     for damage in [
         |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 2),
         |bytes: &mut Vec<u8>| bytes.clear(),
@@ -99,9 +99,9 @@ fn kept_kernels_are_used_and_damage_is_mended() {
     ] {
         let mut bytes = whole[0].clone();
         damage(&mut bytes);
-        fs::write(&kept[0], bytes).unwrap();
+        fs::write(&cached[0], bytes).unwrap();
         assert!(all() == first);
-        assert!(fs::read(&kept[0]).unwrap() == whole[0], "written anew");
+        assert!(fs::read(&cached[0]).unwrap() == whole[0], "written anew");
     }
     // What is whole is taken as it is, which shows that nothing is compiled again.
     let key = cache::Key::of(&[
@@ -115,7 +115,7 @@ fn kept_kernels_are_used_and_damage_is_mended() {
         compile_all(&[DOUBLE], "sm_90", Some(&folder.0)).unwrap()[0],
         b"another"
     );
-    assert_eq!(folder.kept().len(), 3, "no unfinished file stays");
+    assert_eq!(folder.cached().len(), 3, "no unfinished file stays");
 }
 
 #[test]
