@@ -34,7 +34,7 @@ pub fn info(args: &DataInfo) -> Result<()> {
         let files: Vec<_> = sums.iter().map(sum).collect();
         let out = json!({
             "dir": args.dir, "name": found.name, "train": found.train, "test": found.test, "shape": found.shape,
-            "sheet": args.sheet, "files": files,
+            "sheet": args.sheet, "files": files, "labels": found.labels, "classes": found.classes,
         });
         line(out.to_string());
         return Ok(());
@@ -49,6 +49,16 @@ pub fn info(args: &DataInfo) -> Result<()> {
         &[("train", found.train), ("test", found.test)]
             .map(|(split, count)| vec![split.into(), grouped(count)]),
     );
+    if !found.labels.is_empty() {
+        let row = |(label, [train, test]): (&u32, &[usize; 2])| {
+            let name = found.classes.get(*label as usize);
+            let name = name.filter(|name| **name != label.to_string());
+            let label = name.map_or(label.to_string(), |name| format!("{label} {name}"));
+            vec![label, grouped(*train), grouped(*test)]
+        };
+        let rows: Vec<Vec<String>> = found.labels.iter().map(row).collect();
+        table(&["label", "train", "test"], &rows);
+    }
     for sum in &sums {
         line(format!("{}: {}", sum.file, said(sum)));
     }

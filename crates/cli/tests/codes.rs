@@ -55,6 +55,48 @@ fn codes_go_out_and_come_back() {
     assert_ne!(top("a.png", &warm), top("c.png", &["--temperature", "1"]));
 }
 
+/// The class of an image of the CIFAR-10 made here.
+fn class(batch: usize, image: usize) -> u8 {
+    ((image * 7 + batch) % 10) as u8
+}
+
+#[test]
+fn labels_of_the_data_go_with_the_codes() {
+    let scratch = Scratch::new();
+    std::fs::create_dir_all(scratch.path("cifar")).unwrap();
+    for batch in 1..=6 {
+        // The files have a fixed size; every image is of one grey.
+        let mut bytes = vec![0; 10_000 * 3073];
+        for (image, record) in bytes.chunks_exact_mut(3073).enumerate() {
+            record[1..].fill(class(batch, image) * 20);
+            record[0] = class(batch, image);
+        }
+        let name = match batch {
+            6 => "test_batch.bin".into(),
+            _ => format!("data_batch_{batch}.bin"),
+        };
+        scratch.write(&format!("cifar/{name}"), bytes);
+    }
+    let mut train = vec!["train", "--preset", "tiny-swatches", "--steps", "1"];
+    train.extend(["--data", "cifar", "--out", "run"]);
+    let sets = ["data.name=cifar10", "model.size=32", "train.eval_every=0"];
+    sets.iter().for_each(|set| train.extend(["--set", set]));
+    scratch.run(&train).done();
+    for (split, batch) in [("train", 1), ("test", 6)] {
+        let mut codes = vec!["codes", "run", "--data", "cifar", "--count", "12"];
+        codes.extend(["--split", split, "--out", "codes.safetensors"]);
+        let said = scratch.run(&codes).done();
+        assert!(said.contains("with labels"), "{said}");
+        let bytes = scratch.read("codes.safetensors");
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let labels = file.tensor("labels").unwrap();
+        let labels = labels.data().as_chunks::<4>().0.iter();
+        let labels: Vec<u32> = labels.map(|four| u32::from_le_bytes(*four)).collect();
+        let expected: Vec<u32> = (0..12).map(|i| class(batch, i).into()).collect();
+        assert_eq!(labels, expected, "{split}");
+    }
+}
+
 #[test]
 fn arrays_for_numpy_are_one_a_layer() {
     let scratch = Scratch::new();

@@ -91,6 +91,32 @@ fn grey_digits_are_recognised_and_trained_on() {
 }
 
 #[test]
+fn labels_are_counted_where_there_are_some() {
+    let scratch = Scratch::new();
+    digits(&scratch);
+    assert_eq!(info(&scratch, &["digits"])["labels"], serde_json::json!({}));
+    let said = scratch.run(&["data", "info", "digits"]).done();
+    assert!(!said.contains("label"), "{said}");
+    for (name, count) in [("train-labels", 40u8), ("t10k-labels", 8)] {
+        let mut bytes = vec![0, 0, 8, 1, 0, 0, 0, count];
+        bytes.extend((0..count).map(|i| 3 * (i % 3)));
+        scratch.write(&format!("digits/{name}-idx1-ubyte"), bytes);
+    }
+    assert_eq!(
+        info(&scratch, &["digits"])["labels"],
+        serde_json::json!({"0": [14, 3], "3": [13, 3], "6": [13, 2]})
+    );
+    let said = scratch.run(&["data", "info", "digits"]).done();
+    let row = |words: [&str; 3]| {
+        let is = |line: &str| line.split_whitespace().eq(words);
+        assert!(said.lines().any(is), "{words:?} is not in {said}");
+    };
+    row(["label", "train", "test"]);
+    row(["0", "14", "3"]);
+    row(["6", "13", "2"]);
+}
+
+#[test]
 fn what_is_not_recognised_or_unreadable_is_refused() {
     let scratch = Scratch::new();
     let look = |dir: &str| scratch.run(&["data", "info", dir, "--sheet", "sheet.png"]);

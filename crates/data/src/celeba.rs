@@ -89,6 +89,7 @@ pub(super) fn list(dir: &Path) -> Result<Listing> {
         train,
         test,
         part: FACE,
+        classes: vec![],
         dir: dir.to_path_buf(),
         files,
     })
@@ -154,7 +155,7 @@ mod tests {
     use super::super::archive::tests::zip;
     use super::super::cut::Cut;
     use super::*;
-    use crate::Images;
+    use crate::labels::Labelled;
     use rrvq::config::{Crop, CropWord, DataConfig};
     use rrvq::picture::Picture;
 
@@ -184,7 +185,7 @@ mod tests {
         items.iter().map(Item::stem).collect()
     }
 
-    fn open(scratch: &tempfile::TempDir, crop: Crop) -> Result<Images> {
+    fn open(scratch: &tempfile::TempDir, crop: Crop) -> Result<Labelled> {
         let config = DataConfig {
             crop,
             ..DataConfig::default()
@@ -224,10 +225,10 @@ mod tests {
         some(&scratch);
         let auto = Crop::Word(CropWord::Auto);
         let data = open(&scratch, auto.clone()).unwrap();
-        assert_eq!(data.train.len(), 2 * 64 * 64 * 3);
-        assert!(data.train.iter().all(|sample| *sample == 200));
+        assert_eq!(data.images.train.len(), 2 * 64 * 64 * 3);
+        assert!(data.images.train.iter().all(|sample| *sample == 200));
         let corner = open(&scratch, Crop::Square([0, 0, 30, 30])).unwrap();
-        assert!(corner.train.iter().all(|sample| *sample == 0));
+        assert!(corner.images.train.iter().all(|sample| *sample == 0));
         save(scratch.path().join("img_align_celeba/000002.png"), 100);
         let said = open(&scratch, auto).unwrap_err().to_string();
         assert!(
@@ -283,7 +284,10 @@ mod tests {
             assert_eq!(names(&found.test), ["182638", "202599"]);
         }
         let data = open(&scratch, auto.clone()).unwrap();
-        assert_eq!((data.train, data.test), (plain.train, plain.test));
+        assert_eq!(
+            (data.images.train, data.images.test),
+            (plain.images.train, plain.images.test)
+        );
 
         let lines =
             "000001.png 2\n162770.png 1\n162771.png 0\n182637.png 0\n182638.png 1\n202599.png 2\n";

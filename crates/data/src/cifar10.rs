@@ -2,10 +2,12 @@
 //!
 //! It is handed out in two forms, and both are read as they come, packed as a tar.gz or not: binary batches (a label
 //! byte, then red, green and blue planes) and Python pickles (a dictionary whose `data` is the same planes in one
-//! string). Labels are looked at only to tell a foreign file; images are kept rows first, channels last.
+//! string). Images are kept rows first, channels last. The names of the classes are in a file beside the batches, and need
+//! not be there.
 
 use super::archive::{gunzip, members};
-use super::pickle::long_string;
+use super::labels::{Labelled, Labels};
+use super::pickle;
 use super::{Dataset, folder_of};
 use crate::Images;
 use rayon::prelude::*;
@@ -57,6 +59,26 @@ impl Form {
         }
     }
 
+    /// The file with the names of the classes.
+    fn meta(self) -> &'static str {
+        match self {
+            Form::Binary => "batches.meta.txt",
+            Form::Pickle => "batches.meta",
+        }
+    }
+
+    /// The names of the classes in such a file.
+    fn classes(self, meta: &[u8]) -> Vec<String> {
+        match self {
+            Form::Binary => {
+                let text = String::from_utf8_lossy(meta);
+                let names = text.lines().map(str::trim).filter(|name| !name.is_empty());
+                names.map(str::to_string).collect()
+            }
+            Form::Pickle => pickle::strings(meta, "label_names"),
+        }
+    }
+
     /// The folder the batches are packed in.
     fn folder(self) -> &'static str {
         match self {
@@ -72,22 +94,36 @@ enum Place {
     Archive(PathBuf),
 }
 
+/// The pixels and the labels of a batch.
+type Batch = (Vec<u8>, Vec<Option<u32>>);
+
 /// Reads the batches in `dir`, in the folder that the archive makes there, or in the archive; each holds `records`
 /// images.
-fn load(dir: &Path, records: usize) -> Result<Images> {
-    let read = match find(dir)? {
-        Place::Folder(dir, form) => in_folder(&dir, form, records),
+fn load(dir: &Path, records: usize) -> Result<Labelled> {
+    let (read, classes) = match find(dir)? {
+        Place::Folder(dir, form) => {
+            let meta = std::fs::read(dir.join(form.meta())).unwrap_or_default();
+            (in_folder(&dir, form, records), form.classes(&meta))
+        }
         Place::Archive(file) => in_archive(&file, records)?,
     };
     // Of several bad batches the first is told of, whichever was read first.
-    let mut batches: Vec<Vec<u8>> = read.into_iter().collect::<Result<_>>()?;
-    let test = batches.pop().expect("six batches");
-    Ok(Images {
-        name: "cifar10".into(),
-        shape: [SIDE, SIDE, 3],
-        train: batches.concat().into(),
-        test: test.into(),
-        flip: true,
+    let batches: Vec<Batch> = read.into_iter().collect::<Result<_>>()?;
+    let (mut pixels, mut labels): (Vec<_>, Vec<_>) = batches.into_iter().unzip();
+    let (test, test_labels) = (pixels.pop(), labels.pop());
+    Ok(Labelled {
+        images: Images {
+            name: "cifar10".into(),
+            shape: [SIDE, SIDE, 3],
+            train: pixels.concat().into(),
+            test: test.expect("six batches").into(),
+            flip: true,
+        },
+        labels: Labels {
+            train: labels.concat(),
+            test: test_labels.expect("six batches"),
+            classes,
+        },
     })
 }
 
@@ -129,7 +165,7 @@ fn find(dir: &Path) -> Result<Place> {
     )))
 }
 
-fn in_folder(dir: &Path, form: Form, records: usize) -> Vec<Result<Vec<u8>>> {
+fn in_folder(dir: &Path, form: Form, records: usize) -> Vec<Result<Batch>> {
     let read = |name: &&str| {
         let path = dir.join(format!("{name}{}", form.ending()));
         let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
@@ -138,7 +174,8 @@ fn in_folder(dir: &Path, form: Form, records: usize) -> Vec<Result<Vec<u8>>> {
     BATCHES.par_iter().map(read).collect()
 }
 
-fn in_archive(file: &Path, records: usize) -> Result<Vec<Result<Vec<u8>>>> {
+/// The batches and the names of the classes.
+fn in_archive(file: &Path, records: usize) -> Result<(Vec<Result<Batch>>, Vec<String>)> {
     let bytes = std::fs::read(file).map_err(|error| Error::io("read", file, error))?;
     let file = file.display();
     let bad = |problem: String| {
@@ -149,11 +186,11 @@ fn in_archive(file: &Path, records: usize) -> Result<Vec<Result<Vec<u8>>>> {
     let unpacked = gunzip(&bytes).map_err(bad)?;
     drop(bytes);
     let members = members(&unpacked).map_err(bad)?;
-    let member = |name: &str, form: Form| {
-        let wanted = format!("{name}{}", form.ending());
-        let fits = |path: &str| path.rsplit('/').next() == Some(wanted.as_str());
+    let named = |wanted: &str| {
+        let fits = |path: &str| path.rsplit('/').next() == Some(wanted);
         members.iter().find(|(path, _)| fits(path))
     };
+    let member = |name: &str, form: Form| named(&format!("{name}{}", form.ending()));
     let form = Form::ALL
         .into_iter()
         .find(|form| member(BATCHES[0], *form).is_some());
@@ -163,28 +200,35 @@ fn in_archive(file: &Path, records: usize) -> Result<Vec<Result<Vec<u8>>>> {
         let (path, bytes) = found.ok_or_else(|| bad(format!("there is no {name} in it")))?;
         read_batch(&format!("{path} in {file}"), bytes, form, records)
     };
-    Ok(BATCHES.par_iter().map(read).collect())
+    let classes = named(form.meta()).map_or(vec![], |(_, meta)| form.classes(meta));
+    Ok((BATCHES.par_iter().map(read).collect(), classes))
 }
 
-fn read_batch(path: &str, bytes: &[u8], form: Form, records: usize) -> Result<Vec<u8>> {
+fn read_batch(path: &str, bytes: &[u8], form: Form, records: usize) -> Result<Batch> {
     let mut images = Vec::with_capacity(records * IMAGE);
-    match form {
+    let labels = match form {
         Form::Binary => {
             check_binary(path, bytes, records)?;
             let planes = bytes.chunks_exact(1 + IMAGE).map(|record| &record[1..]);
             planes.for_each(|planes| push_pixels(planes, &mut images));
+            let labels = bytes.iter().step_by(1 + IMAGE);
+            labels.map(|label| Some(u32::from(*label))).collect()
         }
         Form::Pickle => {
-            let data = long_string(bytes, records * IMAGE).map_err(|problem| {
+            let batch = pickle::batch(bytes, records * IMAGE).map_err(|problem| {
                 Error::new(format!(
                     "{path} is not one of CIFAR-10's Python batches: {problem}; fetch it again"
                 ))
             })?;
-            let planes = data.chunks_exact(IMAGE);
+            let planes = batch.data.chunks_exact(IMAGE);
             planes.for_each(|planes| push_pixels(planes, &mut images));
+            match batch.labels.len() == records {
+                true => batch.labels.into_iter().map(Some).collect(),
+                false => vec![None; records],
+            }
         }
-    }
-    Ok(images)
+    };
+    Ok((images, labels))
 }
 
 /// A batch has an exact length, and every record begins with a label.
@@ -258,6 +302,13 @@ mod tests {
         .concat()
     }
 
+    fn meta(form: Form) -> &'static [u8] {
+        match form {
+            Form::Binary => b"airplane\nfrog\n\n",
+            Form::Pickle => b"\x80\x02}(U\x0blabel_namesq\x02]q\x03(U\x08airplaneU\x04froge(U\x07num_visM\x00\x0cu.",
+        }
+    }
+
     fn write(dir: &Path, form: Form, mut damage: impl FnMut(usize, &mut Vec<u8>)) {
         std::fs::create_dir_all(dir).unwrap();
         for (batch, name) in BATCHES.iter().enumerate() {
@@ -291,6 +342,22 @@ mod tests {
                 }
                 data.read(Split::Test, 0, &mut image);
                 assert_eq!(image[0], planes(5, 0)[0]);
+                let labels = |split| (0..2).map(move |i| (split, i));
+                let labels = labels(Split::Train).chain(labels(Split::Test));
+                let labels = labels.map(|(split, i)| data.label(split, i).unwrap());
+                let expected = match form {
+                    Form::Binary => [0, 1, 0, 1],
+                    Form::Pickle => [6, 9, 6, 9],
+                };
+                assert_eq!(labels.collect::<Vec<u32>>(), expected);
+                assert!(data.classes().is_empty(), "there is no file of names");
+                std::fs::write(
+                    scratch.path().join(form.folder()).join(form.meta()),
+                    meta(form),
+                )
+                .unwrap();
+                assert_eq!(load(&dir, 2).unwrap().classes(), ["airplane", "frog"]);
+                std::fs::remove_file(scratch.path().join(form.folder()).join(form.meta())).unwrap();
             }
         }
     }
@@ -373,15 +440,24 @@ mod tests {
                 (path, content)
             };
             let mut files: Vec<_> = BATCHES.iter().enumerate().map(batch).collect();
+            files.push((format!("x/{}", form.meta()), meta(form).to_vec()));
             std::fs::write(scratch.path().join(name), gzip(&tar(&files))).unwrap();
             let packed = load(&scratch.path().join(""), 2).unwrap();
-            assert_eq!(
-                load(&scratch.path().join(name), 2).unwrap().train,
-                packed.train
-            );
+            assert_eq!(packed.classes(), ["airplane", "frog"]);
+            let again = load(&scratch.path().join(name), 2).unwrap();
+            assert_eq!(again.images.train, packed.images.train);
+            files.pop();
             write(&scratch.path().join("plain"), form, |_, _| {});
             let plain = load(&scratch.path().join("plain"), 2).unwrap();
-            assert_eq!((packed.train, packed.test), (plain.train, plain.test));
+            let (packed, plain) = ((packed.images, packed.labels), (plain.images, plain.labels));
+            assert_eq!(
+                (packed.0.train, packed.0.test),
+                (plain.0.train, plain.0.test)
+            );
+            assert_eq!(
+                (packed.1.train, packed.1.test),
+                (plain.1.train, plain.1.test)
+            );
 
             files[2].1.truncate(100);
             std::fs::write(scratch.path().join(name), gzip(&tar(&files))).unwrap();

@@ -35,6 +35,7 @@ pub(super) fn list(dir: &Path) -> Result<Listing> {
         train,
         test,
         part: Part::Centre,
+        classes: vec![],
         dir: dir.to_path_buf(),
         files: vec![],
     })
@@ -64,7 +65,7 @@ mod tests {
     use super::super::cut::Cut;
     use super::super::items::Place;
     use super::*;
-    use crate::Images;
+    use crate::labels::Labelled;
     use rrvq::config::{Crop, CropWord, DataConfig};
     use rrvq::dataset::{Dataset, Split};
     use rrvq::picture::Picture;
@@ -72,10 +73,14 @@ mod tests {
 
     fn entry(name: String) -> Item {
         let place = Place::File(PathBuf::from(&name));
-        Item { below: name, place }
+        Item {
+            below: name,
+            place,
+            label: None,
+        }
     }
 
-    fn open(dir: &Path, size: usize, channels: usize, config: &DataConfig) -> Result<Images> {
+    fn open(dir: &Path, size: usize, channels: usize, config: &DataConfig) -> Result<Labelled> {
         let listing = list(dir)?;
         let cut = Cut::new(config, listing.part, size, channels);
         listing.open(&cut, &mut |_, _| {})
@@ -132,9 +137,10 @@ mod tests {
         assert_eq!(data.shape(), [8, 8, 1]);
         assert_eq!(data.len(Split::Train) + data.len(Split::Test), 4);
         let mut greys: Vec<u8> = data
+            .images
             .train
             .iter()
-            .chain(data.test.iter())
+            .chain(data.images.test.iter())
             .step_by(64)
             .copied()
             .collect();
@@ -189,8 +195,8 @@ mod tests {
         let data = open(&scratch.path().join(""), 8, 1, &config).unwrap();
         let count = data.len(Split::Train) + data.len(Split::Test);
         assert_eq!(count, 6 * 20);
-        let corners: Vec<u8> = data.train.chunks(64).map(|image| image[0]).collect();
-        for (image, corner) in data.train.chunks(64).zip(&corners) {
+        let corners: Vec<u8> = data.images.train.chunks(64).map(|image| image[0]).collect();
+        for (image, corner) in data.images.train.chunks(64).zip(&corners) {
             let expected = (0..64).map(|p| corner + (p / 8 * 3 + p % 8) as u8);
             assert!(
                 image.iter().copied().eq(expected),
@@ -206,15 +212,19 @@ mod tests {
             "{low} to {high}"
         );
         let again = open(&scratch.path().join(""), 8, 1, &config).unwrap();
-        assert_eq!((&again.train, &again.test), (&data.train, &data.test));
+        assert_eq!(
+            (&again.images.train, &again.images.test),
+            (&data.images.train, &data.images.test)
+        );
         config.crop_seed = 1;
         let other = open(&scratch.path().join(""), 8, 1, &config).unwrap();
-        assert_ne!(other.train, data.train);
+        assert_ne!(other.images.train, data.images.train);
         // Larger than the image: the largest square there is, resized.
         config.crop_size = 500;
         let large = open(&scratch.path().join(""), 8, 1, &config).unwrap();
         assert!(
             large
+                .images
                 .train
                 .chunks(64)
                 .all(|image| image[63] > image[0] + 50)
@@ -243,12 +253,18 @@ mod tests {
         assert_eq!(told, [(6 * crops, 6 * crops)]);
         let (second, told) = open();
         assert!(told.is_empty(), "nothing was decoded again");
-        assert_eq!((&first.train, &first.test), (&second.train, &second.test));
+        assert_eq!(
+            (&first.images.train, &first.images.test),
+            (&second.images.train, &second.images.test)
+        );
         // A new image beside the others makes another set.
         let picture = Picture::new([20, 30, 1], vec![7; 600]).unwrap();
         picture.save(scratch.path().join("7.png")).unwrap();
         let (third, told) = open();
         assert_eq!(told, [(7 * crops, 7 * crops)]);
-        assert_eq!(third.train.len() + third.test.len(), 7 * crops * 64);
+        assert_eq!(
+            third.images.train.len() + third.images.test.len(),
+            7 * crops * 64
+        );
     }
 }

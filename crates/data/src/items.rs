@@ -20,6 +20,7 @@ pub(super) struct Item {
     /// Its path below the folder or in the archive, with `/` on every system; decides splits and random crops.
     pub below: String,
     pub place: Place,
+    pub label: Option<u32>,
 }
 
 /// Where the bytes of an encoded image are.
@@ -114,6 +115,7 @@ pub(super) fn images_in_zip(path: &Path) -> Result<Vec<Item>> {
         .map(|(number, below)| Item {
             below,
             place: Place::Zipped(zip.clone(), number),
+            label: None,
         })
         .collect();
     items.sort_by(|a, b| a.below.cmp(&b.below));
@@ -125,6 +127,7 @@ pub(super) fn images_in(dir: &Path) -> Result<Vec<Item>> {
     let item = |(below, path)| Item {
         below,
         place: Place::File(path),
+        label: None,
     };
     Ok(files_in(dir, &is_image)?.into_iter().map(item).collect())
 }

@@ -11,6 +11,7 @@ mod folder;
 mod idx;
 mod items;
 mod kept;
+mod labels;
 mod listing;
 mod mapped;
 mod mat;

@@ -7,6 +7,7 @@
 use super::cut::Cut;
 use super::items::{Item, Place, read};
 use super::kept::{Key, Stamp, keep, kept};
+use super::labels::{Labelled, Labels};
 use crate::Images;
 use rayon::prelude::*;
 use rrvq::dataset::Split;
@@ -32,6 +33,8 @@ pub(super) struct Listing {
     pub test: Vec<Item>,
     /// What is kept of an image where the configuration says nothing.
     pub part: Part,
+    /// The names of the classes.
+    pub classes: Vec<String>,
     /// The folder that was listed.
     pub dir: PathBuf,
     /// Archives and tables that the images are in.
@@ -40,12 +43,12 @@ pub(super) struct Listing {
 
 impl Listing {
     /// All images, decoded now or when they were last asked for.
-    pub fn open(&self, cut: &Cut, follow: Follow) -> Result<Images> {
+    pub fn open(&self, cut: &Cut, follow: Follow) -> Result<Labelled> {
         self.open_kept(cut, cache_dir().as_deref(), follow)
     }
 
     /// The same with another folder to keep them in, or none.
-    pub fn open_kept(&self, cut: &Cut, cache: Option<&Path>, follow: Follow) -> Result<Images> {
+    pub fn open_kept(&self, cut: &Cut, cache: Option<&Path>, follow: Follow) -> Result<Labelled> {
         if let Some(key) = cache.and_then(|cache| self.key(cut, cache)) {
             if let Some([train, test]) = kept(&key) {
                 return Ok(self.images(cut, train, test));
@@ -68,13 +71,29 @@ impl Listing {
         Ok(self.images(cut, pixels.into(), test.into()))
     }
 
-    fn images(&self, cut: &Cut, train: super::Pixels, test: super::Pixels) -> Images {
-        Images {
-            name: self.name.into(),
-            shape: [cut.size, cut.size, cut.channels],
-            train,
-            test,
-            flip: true,
+    fn images(&self, cut: &Cut, train: super::Pixels, test: super::Pixels) -> Labelled {
+        Labelled {
+            images: Images {
+                name: self.name.into(),
+                shape: [cut.size, cut.size, cut.channels],
+                train,
+                test,
+                flip: true,
+            },
+            labels: self.labels(cut),
+        }
+    }
+
+    /// The labels of all images; all parts of an image have its label.
+    pub fn labels(&self, cut: &Cut) -> Labels {
+        let labels = |items: &[Item]| {
+            let label = |item: &Item| std::iter::repeat_n(item.label, cut.parts);
+            items.iter().flat_map(label).collect()
+        };
+        Labels {
+            train: labels(&self.train),
+            test: labels(&self.test),
+            classes: self.classes.clone(),
         }
     }
 

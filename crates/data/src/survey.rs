@@ -9,7 +9,10 @@ use rrvq::config::DataConfig;
 use rrvq::dataset::Split;
 use rrvq::error::{Error, Result};
 use rrvq::picture::Picture;
+use std::collections::BTreeMap;
 use std::path::Path;
+
+const SPLITS: [Split; 2] = [Split::Train, Split::Test];
 
 /// What was found.
 #[derive(Debug)]
@@ -24,6 +27,10 @@ pub struct Survey {
     pub shape: [usize; 3],
     /// The first training images.
     pub shown: Vec<Picture>,
+    /// How many training and how many test images have each label; empty where there are no labels.
+    pub labels: BTreeMap<u32, [usize; 2]>,
+    /// The names of the classes, class 0 first; empty where they have none.
+    pub classes: Vec<String>,
 }
 
 /// Looks at `dir`. Images in files of their own are cut as `config` says and resized to side `size`; at most `shown` are
@@ -39,13 +46,15 @@ pub fn survey(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Res
             };
             check_unused(&config)?;
             let data = open(&config, size, 3)?;
-            let shape = data.shape();
+            let [train, test] = SPLITS.map(|split| data.len(split));
             Ok(Survey {
                 name: kind.name,
-                train: data.len(Split::Train),
-                test: data.len(Split::Test),
-                shape,
+                train,
+                test,
+                shape: data.shape(),
                 shown: first(data.as_ref(), shown)?,
+                labels: count([train, test], |split, i| data.label(split, i)),
+                classes: data.classes().to_vec(),
             })
         }
         Source::Listed(_, list) => {
@@ -53,15 +62,33 @@ pub fn survey(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Res
             let shape = [size, size, 3];
             let cut = Cut::new(config, listing.part, size, 3);
             let pixels = listing.first(shown, &cut)?;
+            let [train, test] = SPLITS.map(|split| listing.count(split, &cut));
+            let labels = listing.labels(&cut);
             Ok(Survey {
                 name: kind.name,
-                train: listing.count(Split::Train, &cut),
-                test: listing.count(Split::Test, &cut),
+                train,
+                test,
                 shape,
                 shown: Picture::batch(shape, &pixels)?,
+                labels: count([train, test], |split, i| labels.get(split, i)),
+                classes: labels.classes,
             })
         }
     }
+}
+
+/// How many images of each split have each label.
+fn count(
+    sizes: [usize; 2],
+    label: impl Fn(Split, usize) -> Option<u32>,
+) -> BTreeMap<u32, [usize; 2]> {
+    let mut counts = BTreeMap::new();
+    for (i, split) in SPLITS.into_iter().enumerate() {
+        for label in (0..sizes[i]).filter_map(|index| label(split, index)) {
+            counts.entry(label).or_insert([0; 2])[i] += 1;
+        }
+    }
+    counts
 }
 
 /// The name of the data set in a folder.

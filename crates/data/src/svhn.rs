@@ -1,10 +1,12 @@
 //! SVHN: photographed house numbers, 32×32 pixels, in the MATLAB files they are handed out in.
 //!
 //! `train_32x32.mat` and `test_32x32.mat` each hold an array X of 32×32×3×N bytes whose first index, the row, runs
-//! fastest; images are kept rows first, channels last. The half million easier images of `extra_32x32.mat` are read
+//! fastest; images are kept rows first, channels last. An array y of N bytes has the digits, 10 for 0; without it, images
+//! have no labels. The half million easier images of `extra_32x32.mat` are read
 //! only under the name `svhn-extra`: what a model was trained on must not depend on which files happened to be there.
 //! Digits are never mirrored.
 
+use super::labels::{Labelled, Labels};
 use super::mat::byte_array;
 use super::{Dataset, folder_of};
 use crate::Images;
@@ -38,25 +40,35 @@ pub(super) fn is_there(dir: &Path) -> bool {
     [TRAIN, TEST].iter().any(|name| dir.join(name).exists())
 }
 
-fn load(dir: &Path, name: &'static str, train: &[&str]) -> Result<Images> {
-    let mut images = Vec::new();
+fn load(dir: &Path, name: &'static str, train: &[&str]) -> Result<Labelled> {
+    let (mut images, mut labels) = (Vec::new(), Vec::new());
     for file in train {
-        let more = read(&dir.join(file))?;
+        let (more, digits) = read(&dir.join(file))?;
         match images.is_empty() {
             true => images = more,
             false => images.extend(more),
         }
+        labels.extend(digits);
     }
-    Ok(Images {
-        name: name.into(),
-        shape: [SIDE, SIDE, 3],
-        train: images.into(),
-        test: read(&dir.join(TEST))?.into(),
-        flip: false,
+    let (test, digits) = read(&dir.join(TEST))?;
+    Ok(Labelled {
+        images: Images {
+            name: name.into(),
+            shape: [SIDE, SIDE, 3],
+            train: images.into(),
+            test: test.into(),
+            flip: false,
+        },
+        labels: Labels {
+            train: labels,
+            test: digits,
+            classes: (0..10).map(|digit| digit.to_string()).collect(),
+        },
     })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+/// The images of a file and their digits.
+fn read(path: &Path) -> Result<(Vec<u8>, Vec<Option<u32>>)> {
     let file = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
     let found = byte_array(&file, "X").map_err(|problem| {
         let path = path.display();
@@ -64,6 +76,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
             "{path} is not one of SVHN's MATLAB files: {problem}; fetch it again"
         ))
     })?;
+    let digits = byte_array(&file, "y");
     drop(file);
     let mut images = found.bytes;
     match found.sides[..] {
@@ -79,7 +92,13 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         }
     }
     images.par_chunks_exact_mut(IMAGE).for_each(rows_first);
-    Ok(images)
+    let count = images.len() / IMAGE;
+    let digit = |digit: &u8| (1..=10).contains(digit).then(|| u32::from(digit % 10));
+    let labels = match digits {
+        Ok(digits) if digits.bytes.len() == count => digits.bytes.iter().map(digit).collect(),
+        _ => vec![None; count],
+    };
+    Ok((images, labels))
 }
 
 /// Planes of columns become rows of pixels.
@@ -129,6 +148,10 @@ mod tests {
         let data = open(&config, 32, 3).unwrap();
         assert_eq!((data.len(Split::Train), data.len(Split::Test)), (2, 1));
         assert!(!data.may_flip(), "a mirrored 3 is no digit");
+        let digits = [0, 1].map(|i| data.label(Split::Train, i));
+        assert_eq!(digits, [Some(1), Some(0)], "MATLAB's 10 is 0");
+        assert_eq!(data.label(Split::Test, 0), None, "one image, two digits");
+        assert_eq!(data.classes().len(), 10);
         let more = open_with_extra(&config, 32, 3).unwrap();
         assert_eq!((more.len(Split::Train), more.len(Split::Test)), (5, 1));
         let mut image = [0; IMAGE];

@@ -2,7 +2,7 @@
 //!
 //! Files may lie in the folder or below it. A file's split is told by its name or by the folder it is in: `train…`,
 //! `test…` (or, where there is none, `validation…`). Files that say neither are split row by row, one in ten for
-//! testing, as a folder of images is. Labels and other columns are not read.
+//! testing, as a folder of images is. A column `label` of integers is read too; other columns are not.
 //!
 //! The crate `parquet` reads them, behind the cargo feature `parquet`; without it, such files are refused with a sentence.
 
@@ -33,12 +33,20 @@ pub(super) fn is_there(dir: &Path) -> bool {
 pub(super) fn list(dir: &Path) -> Result<Listing> {
     let files = tables_in(dir)?;
     let (mut train, mut test, mut valid, mut other) = (vec![], vec![], vec![], vec![]);
+    let mut classes = vec![];
     for (below, path) in &files {
         let table = Arc::new(Table::open(path)?);
         let rows = table.rows().into_iter().enumerate();
         let rows = rows.flat_map(|(group, rows)| (0..rows).map(move |row| (group, row)));
+        let labels = table.labels()?;
+        classes = if classes.is_empty() {
+            table.classes()
+        } else {
+            classes
+        };
         let item = |(number, (group, row)): (usize, (usize, usize))| Item {
             below: format!("{below}/{number}"),
+            label: labels.get(number).copied().flatten(),
             place: Place::Row {
                 table: table.clone(),
                 group,
@@ -76,6 +84,7 @@ pub(super) fn list(dir: &Path) -> Result<Listing> {
         train,
         test,
         part: Part::Centre,
+        classes,
         dir: dir.to_path_buf(),
         files: files.into_iter().map(|(_, path)| path).collect(),
     })

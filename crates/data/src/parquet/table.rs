@@ -1,4 +1,4 @@
-//! One parquet file: which column has the images, and the images of one group of its rows.
+//! One parquet file: which columns have the images and the labels, and the images of one group of its rows.
 //!
 //! Only the columns that are needed are read, one group of rows at a time, from the mapped file, so that a file may be
 //! larger than memory. Images are in a column of bytes: alone, or beside their file names in a structure, as Hugging Face
@@ -28,8 +28,9 @@ const ROWS_A_BYTE: u64 = 64;
 pub(crate) struct Table {
     path: PathBuf,
     file: SerializedFileReader<Mapped>,
-    /// The number of the column with the images.
+    /// The numbers of the columns with the images and with the labels.
     images: usize,
+    labels: Option<usize>,
 }
 
 impl Table {
@@ -61,6 +62,42 @@ impl Table {
         })?;
         let bytes = |image: Option<ByteArray>| image.map(|image| image.data().to_vec());
         Ok(images.into_iter().map(bytes).collect())
+    }
+
+    /// The labels of all rows; none where there is no column of them. Numbers below 0 stand for no label.
+    pub fn labels(&self) -> Result<Vec<Option<u32>>> {
+        let Some(column) = self.labels else {
+            return Ok(vec![]);
+        };
+        let mut labels = Vec::new();
+        for group in 0..self.rows().len() {
+            let more = self.column(group, column, |reader, rows, depth| match reader {
+                ColumnReader::Int32ColumnReader(reader) => {
+                    let found = values(reader, rows, depth)?.into_iter();
+                    Ok(found.map(|label| label?.try_into().ok()).collect())
+                }
+                ColumnReader::Int64ColumnReader(reader) => {
+                    let found = values(reader, rows, depth)?.into_iter();
+                    Ok(found.map(|label| label?.try_into().ok()).collect())
+                }
+                _ => Ok(vec![None; rows]),
+            })?;
+            labels.extend(more);
+        }
+        Ok(labels)
+    }
+
+    /// The names of the classes, where Hugging Face's library wrote them into the file.
+    pub fn classes(&self) -> Vec<String> {
+        let notes = self.file.metadata().file_metadata().key_value_metadata();
+        let note = notes.and_then(|notes| notes.iter().find(|note| note.key == "huggingface"));
+        let note = note.and_then(|note| serde_json::from_str(note.value.as_deref()?).ok());
+        let note: serde_json::Value = note.unwrap_or_default();
+        let names = note.pointer("/info/features/label/names");
+        let names = names.and_then(|names| names.as_array());
+        let name = |name: &serde_json::Value| name.as_str().map(str::to_string);
+        let names: Option<Vec<String>> = names.and_then(|names| names.iter().map(name).collect());
+        names.unwrap_or_default()
     }
 
     /// Reads one column of one group.
@@ -111,9 +148,12 @@ fn read(path: &Path, bytes: Bytes) -> std::result::Result<Table, String> {
         format!("its description, which ends at byte {description}, is damaged ({error})")
     })?;
     let about = file.metadata();
-    let images = image_column(about.file_metadata().schema_descr().columns())?;
-    for group in about.row_groups() {
-        let column = group.columns().get(images);
+    let columns = about.file_metadata().schema_descr().columns();
+    let (images, labels) = (image_column(columns)?, label_column(columns));
+    let needed = || std::iter::once(images).chain(labels);
+    let places = about.row_groups().iter();
+    for (group, column) in places.flat_map(|group| needed().map(move |i| (group, i))) {
+        let column = group.columns().get(column);
         let column = column.ok_or("its description has a group without the column of images")?;
         check_codec(column)?;
         let [start, len] = place(column).ok_or("its description has a size below 0")?;
@@ -123,7 +163,7 @@ fn read(path: &Path, bytes: Bytes) -> std::result::Result<Table, String> {
         let rows = u64::try_from(group.num_rows()).unwrap_or(u64::MAX);
         if !inside || rows > len.saturating_mul(ROWS_A_BYTE) {
             return Err(format!(
-                "its description, which ends at byte {description}, places images at byte {start} that are not there"
+                "its description, which ends at byte {description}, places a column at byte {start} that is not there"
             ));
         }
     }
@@ -131,6 +171,7 @@ fn read(path: &Path, bytes: Bytes) -> std::result::Result<Table, String> {
         path: path.to_path_buf(),
         file,
         images,
+        labels,
     })
 }
 
@@ -182,6 +223,14 @@ fn image_column(columns: &[ColumnDescPtr]) -> std::result::Result<usize, String>
             "none of its columns ({}) has images, as bytes or as a structure with bytes",
             names.join(", ")
         )
+    })
+}
+
+/// The column of integers called `label`.
+fn label_column(columns: &[ColumnDescPtr]) -> Option<usize> {
+    columns.iter().position(|column| {
+        let whole = matches!(column.physical_type(), Type::INT32 | Type::INT64);
+        whole && column.max_rep_level() == 0 && column.path().parts() == ["label"]
     })
 }
 

@@ -2,9 +2,10 @@
 
 use super::super::cut::Cut;
 use super::*;
-use crate::Images;
+use crate::labels::Labelled;
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -19,12 +20,12 @@ const MISSING: &[u8] = include_bytes!("samples/missing.parquet");
 const ZSTD: &[u8] = include_bytes!("samples/zstd.parquet");
 const WORDS: &[u8] = include_bytes!("samples/words.parquet");
 
-fn open(dir: &Path) -> Result<Images> {
+fn open(dir: &Path) -> Result<Labelled> {
     let cut = Cut::new(&DataConfig::default(), Part::Centre, 4, 3);
     list(dir)?.open(&cut, &mut |_, _| {})
 }
 
-fn reds(data: &Images, split: Split) -> Vec<u8> {
+fn reds(data: &Labelled, split: Split) -> Vec<u8> {
     let mut image = [0; 48];
     let red = |i| {
         data.read(split, i, &mut image);
@@ -61,6 +62,8 @@ fn files_of_every_form_give_their_images_in_order() {
         reds(&data, Split::Train),
         [0, 20, 40, 20, 0, 60, 80, 0, 20, 40, 60, 80, 100, 120]
     );
+    let labels = [0, 6, 7].map(|i| data.label(Split::Train, i));
+    assert_eq!(labels, [Some(0), Some(6), None], "the second file has none");
     assert_eq!(
         reds(&data, Split::Test),
         [0, 20, 40, 60, 80, 100, 120],
@@ -133,7 +136,9 @@ fn no_damage_is_a_panic_and_most_is_told_with_a_byte() {
             std::fs::write(&path, &wrong).unwrap();
             let said = match Table::open(&path) {
                 Err(said) => Some(said),
-                Ok(table) => (0..table.rows().len()).find_map(|group| table.images(group).err()),
+                Ok(table) => (0..table.rows().len())
+                    .find_map(|group| table.images(group).err())
+                    .or(table.labels().err()),
             };
             told += usize::from(said.is_some_and(|said| said.to_string().contains("byte")));
         }
@@ -145,7 +150,10 @@ fn no_damage_is_a_panic_and_most_is_told_with_a_byte() {
 fn written(compression: Compression, images: &[Vec<u8>]) -> Vec<u8> {
     let schema = "message set { required binary image; required int64 label; }";
     let schema = Arc::new(parse_message_type(schema).unwrap());
+    let names = r#"{"info": {"features": {"label": {"names": ["none", "one"]}}}}"#;
+    let names = KeyValue::new("huggingface".into(), names.to_string());
     let settings = WriterProperties::builder().set_compression(compression);
+    let settings = settings.set_key_value_metadata(Some(vec![names]));
     let settings = Arc::new(settings.build());
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, settings).unwrap();
     let mut group = writer.next_row_group().unwrap();
@@ -191,6 +199,10 @@ fn every_compression_is_read_or_named() {
         for split in [Split::Train, Split::Test] {
             assert_eq!(reds(&data, split), [0, 20, 40, 60, 80, 100, 120]);
         }
+        let labels: Vec<Option<u32>> = (0..7).map(|i| data.label(Split::Train, i)).collect();
+        assert_eq!(labels, (0..7).map(Some).collect::<Vec<_>>());
+        assert_eq!(data.classes(), ["none", "one"]);
+        assert_eq!(data.label(Split::Test, 0), None, "no column of labels");
     }
     // The description names the compression behind the column's name; 4 is Brotli.
     let mut other = written(Compression::ZSTD(Default::default()), &images);

@@ -24,6 +24,14 @@ impl Table {
         match *self {}
     }
 
+    pub fn labels(&self) -> Result<Vec<Option<u32>>> {
+        match *self {}
+    }
+
+    pub fn classes(&self) -> Vec<String> {
+        match *self {}
+    }
+
     pub fn images(&self, _: usize) -> Result<Vec<Option<Vec<u8>>>> {
         match *self {}
     }

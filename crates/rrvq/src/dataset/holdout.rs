@@ -55,6 +55,16 @@ pub(crate) fn check_held_out(data: &dyn Dataset, config: &DataConfig) -> Result<
     )))
 }
 
+impl HeldOut {
+    /// Where an image is in the data set that was divided.
+    fn place(&self, split: Split, index: usize) -> (Split, usize) {
+        match split {
+            Split::Validation => (Split::Train, self.len(Split::Train) + index),
+            Split::Train | Split::Test => (split, index),
+        }
+    }
+}
+
 impl Dataset for HeldOut {
     fn name(&self) -> &str {
         self.inner.name()
@@ -73,17 +83,21 @@ impl Dataset for HeldOut {
     }
 
     fn read(&self, split: Split, index: usize, out: &mut [u8]) {
-        match split {
-            Split::Validation => {
-                let first = self.len(Split::Train);
-                self.inner.read(Split::Train, first + index, out)
-            }
-            Split::Train | Split::Test => self.inner.read(split, index, out),
-        }
+        let (split, index) = self.place(split, index);
+        self.inner.read(split, index, out)
     }
 
     fn may_flip(&self) -> bool {
         self.inner.may_flip()
+    }
+
+    fn label(&self, split: Split, index: usize) -> Option<u32> {
+        let (split, index) = self.place(split, index);
+        self.inner.label(split, index)
+    }
+
+    fn classes(&self) -> &[String] {
+        self.inner.classes()
     }
 }
 
