@@ -5,9 +5,9 @@ use crate::commands::{as_typed, columns, save_sheet};
 use crate::terminal::{bytes_bar, grouped, line, table};
 use rrvq::Result;
 use rrvq::config::Config;
+use rrvq_data::checksums::{Verdict, files_of, verdicts};
 use rrvq_data::fetch::{Outcome, fetch as bring};
-use rrvq_data::originals::{Verdict, files_of, verdicts};
-use rrvq_data::survey;
+use rrvq_data::summarise;
 use serde_json::json;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub fn info(args: &DataInfo) -> Result<()> {
     crate::set(&mut config, &args.set)?;
     config.validate()?;
     let shown = if args.sheet.is_some() { SHOWN } else { 0 };
-    let found = survey(&args.dir, &config.data, args.size as usize, shown)?;
+    let found = summarise(&args.dir, &config.data, args.size as usize, shown)?;
     let [height, width, channels] = found.shape;
     if let Some(sheet) = &args.sheet {
         save_sheet(sheet, &found.shown, columns(found.shown.len()), height)?;

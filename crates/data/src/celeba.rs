@@ -153,7 +153,7 @@ fn by_number(image: &Item) -> Result<Split> {
 #[cfg(test)]
 mod tests {
     use super::super::archive::tests::zip;
-    use super::super::cut::Cut;
+    use super::super::crop::Cropping;
     use super::*;
     use crate::labels::Labelled;
     use rrvq::config::{Crop, CropWord, DataConfig};
@@ -191,7 +191,7 @@ mod tests {
             ..DataConfig::default()
         };
         let listing = list(&scratch.path().join(""))?;
-        listing.open(&Cut::new(&config, listing.part, 64, 3), &mut |_, _| {})
+        listing.open(&Cropping::new(&config, listing.part, 64, 3), &mut |_, _| {})
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! earlier attempt is kept and the rest asked for. It takes its own name only once its length and its checksum are right;
 //! one that is wrong is put aside as `….wrong`, not used and not lost.
 
-use super::originals::{Remote, md5_of_file};
+use super::checksums::{Remote, md5_of_file};
 use rrvq::error::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};

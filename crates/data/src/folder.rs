@@ -62,7 +62,7 @@ pub(super) fn hash(name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cut::Cut;
+    use super::super::crop::Cropping;
     use super::super::items::Place;
     use super::*;
     use crate::labels::Labelled;
@@ -82,8 +82,8 @@ mod tests {
 
     fn open(dir: &Path, size: usize, channels: usize, config: &DataConfig) -> Result<Labelled> {
         let listing = list(dir)?;
-        let cut = Cut::new(config, listing.part, size, channels);
-        listing.open(&cut, &mut |_, _| {})
+        let crop = Cropping::new(config, listing.part, size, channels);
+        listing.open(&crop, &mut |_, _| {})
     }
 
     #[test]
@@ -241,12 +241,12 @@ mod tests {
             crops: 50_000,
             ..DataConfig::default()
         };
-        let (crops, cut) = (config.crops, Cut::new(&config, Part::Centre, 8, 1));
+        let (crops, crop) = (config.crops, Cropping::new(&config, Part::Centre, 8, 1));
         let cache = scratch.path().join("cache");
         let open = || {
             let (mut told, listing) = (Vec::new(), list(&scratch.path().join("")).unwrap());
             let data =
-                listing.open_kept(&cut, Some(&cache), &mut |done, all| told.push((done, all)));
+                listing.open_cached(&crop, Some(&cache), &mut |done, all| told.push((done, all)));
             (data.unwrap(), told)
         };
         let (first, told) = open();

@@ -4,28 +4,28 @@
 
 mod archive;
 mod celeba;
+pub mod checksums;
 mod cifar10;
-mod cut;
+mod crop;
+mod decoded_cache;
 pub mod fetch;
 mod folder;
 mod idx;
 mod items;
-mod kept;
 mod labels;
 mod listing;
 mod mapped;
 mod mat;
-pub mod originals;
 mod parquet;
 mod pickle;
-mod survey;
+mod summary;
 mod svhn;
 
 pub use listing::Follow;
 pub use mapped::Pixels;
-pub use survey::{Survey, kind_in, survey};
+pub use summary::{Summary, kind_in, summarise};
 
-use cut::Cut;
+use crop::Cropping;
 use listing::Listing;
 use rrvq::config::{Config, DataConfig};
 use rrvq::dataset::{Dataset, Swatches, check_shape, hold_out};
@@ -139,13 +139,13 @@ pub fn open(
 ) -> Result<Box<dyn Dataset>> {
     let data = match find(&config.name)?.source {
         Source::Whole(open) => {
-            cut::check_unused(config)?;
+            crop::check_unused(config)?;
             open(config, size, channels)?
         }
         Source::Listed(holding, list) => {
             let listing = list(folder_of(config, holding)?)?;
-            let cut = Cut::new(config, listing.part, size, channels);
-            Box::new(listing.open(&cut, follow)?)
+            let crop = Cropping::new(config, listing.part, size, channels);
+            Box::new(listing.open(&crop, follow)?)
         }
     };
     hold_out(data, config)

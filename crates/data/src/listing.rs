@@ -2,11 +2,11 @@
 //!
 //! Listing is quick and decoding is not, so they are two steps: a look at a folder lists everything and decodes a few.
 //! All images are decoded when a data set is opened, on all cores, before the first step: a training step never waits
-//! for a file, and an unreadable one is known at once. A large set is decoded once and kept (see `kept`).
+//! for a file, and an unreadable one is known at once. A large set is decoded once and kept (see `decoded_cache`).
 
-use super::cut::Cut;
+use super::crop::Cropping;
+use super::decoded_cache::{Key, Stamp, load, store};
 use super::items::{Item, Place, read};
-use super::kept::{Key, Stamp, keep, kept};
 use super::labels::{Labelled, Labels};
 use crate::Images;
 use rayon::prelude::*;
@@ -43,51 +43,56 @@ pub(super) struct Listing {
 
 impl Listing {
     /// All images, decoded now or when they were last asked for.
-    pub fn open(&self, cut: &Cut, follow: Follow) -> Result<Labelled> {
-        self.open_kept(cut, cache_dir().as_deref(), follow)
+    pub fn open(&self, crop: &Cropping, follow: Follow) -> Result<Labelled> {
+        self.open_cached(crop, cache_dir().as_deref(), follow)
     }
 
     /// The same with another folder to keep them in, or none.
-    pub fn open_kept(&self, cut: &Cut, cache: Option<&Path>, follow: Follow) -> Result<Labelled> {
-        if let Some(key) = cache.and_then(|cache| self.key(cut, cache)) {
-            if let Some([train, test]) = kept(&key) {
-                return Ok(self.images(cut, train, test));
+    pub fn open_cached(
+        &self,
+        crop: &Cropping,
+        cache: Option<&Path>,
+        follow: Follow,
+    ) -> Result<Labelled> {
+        if let Some(key) = cache.and_then(|cache| self.key(crop, cache)) {
+            if let Some([train, test]) = load(&key) {
+                return Ok(self.images(crop, train, test));
             }
-            let written = keep(&key, &mut |out| {
-                self.decode_all(cut, follow, &mut |pixels| out.write_all(pixels))
+            let written = store(&key, &mut |out| {
+                self.decode_all(crop, follow, &mut |pixels| out.write_all(pixels))
             })?;
             // A disk that is full or forbidden is no reason to stop: then the images stay in memory.
-            if written && let Some([train, test]) = kept(&key) {
-                return Ok(self.images(cut, train, test));
+            if written && let Some([train, test]) = load(&key) {
+                return Ok(self.images(crop, train, test));
             }
         }
-        let mut pixels = self.room(cut)?;
-        let filled = self.decode_all(cut, follow, &mut |more| {
+        let mut pixels = self.room(crop)?;
+        let filled = self.decode_all(crop, follow, &mut |more| {
             pixels.extend(more);
             Ok(())
         })?;
         filled.map_err(|error| Error::new(format!("cannot keep images in memory: {error}")))?;
-        let test = pixels.split_off(self.train.len() * cut.bytes());
-        Ok(self.images(cut, pixels.into(), test.into()))
+        let test = pixels.split_off(self.train.len() * crop.bytes());
+        Ok(self.images(crop, pixels.into(), test.into()))
     }
 
-    fn images(&self, cut: &Cut, train: super::Pixels, test: super::Pixels) -> Labelled {
+    fn images(&self, crop: &Cropping, train: super::Pixels, test: super::Pixels) -> Labelled {
         Labelled {
             images: Images {
                 name: self.name.into(),
-                shape: [cut.size, cut.size, cut.channels],
+                shape: [crop.size, crop.size, crop.channels],
                 train,
                 test,
                 flip: true,
             },
-            labels: self.labels(cut),
+            labels: self.labels(crop),
         }
     }
 
     /// The labels of all images; all parts of an image have its label.
-    pub fn labels(&self, cut: &Cut) -> Labels {
+    pub fn labels(&self, crop: &Cropping) -> Labels {
         let labels = |items: &[Item]| {
-            let label = |item: &Item| std::iter::repeat_n(item.label, cut.parts);
+            let label = |item: &Item| std::iter::repeat_n(item.label, crop.parts);
             items.iter().flat_map(label).collect()
         };
         Labels {
@@ -106,15 +111,15 @@ impl Listing {
     }
 
     /// How many images `split` becomes.
-    pub fn count(&self, split: Split, cut: &Cut) -> usize {
-        self.items(split).len() * cut.parts
+    pub fn count(&self, split: Split, crop: &Cropping) -> usize {
+        self.items(split).len() * crop.parts
     }
 
     /// The first `count` training images, decoded.
-    pub fn first(&self, count: usize, cut: &Cut) -> Result<Vec<u8>> {
-        let items = count.div_ceil(cut.parts).min(self.train.len());
-        let mut pixels = decode(&runs(&self.train[..items]), cut)?;
-        pixels.truncate(count * cut.bytes() / cut.parts);
+    pub fn first(&self, count: usize, crop: &Cropping) -> Result<Vec<u8>> {
+        let items = count.div_ceil(crop.parts).min(self.train.len());
+        let mut pixels = decode(&runs(&self.train[..items]), crop)?;
+        pixels.truncate(count * crop.bytes() / crop.parts);
         Ok(pixels)
     }
 
@@ -122,7 +127,7 @@ impl Listing {
     /// ones the first is told of; what `take` could not do is handed back.
     fn decode_all(
         &self,
-        cut: &Cut,
+        crop: &Cropping,
         follow: Follow,
         take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<io::Result<()>> {
@@ -136,35 +141,35 @@ impl Listing {
                 count += 1;
             }
             let (piece, rest) = left.split_at(count);
-            if let Err(error) = take(&decode(piece, cut)?) {
+            if let Err(error) = take(&decode(piece, crop)?) {
                 return Ok(Err(error));
             }
             left = rest;
             done += images;
-            follow(done * cut.parts, total * cut.parts);
+            follow(done * crop.parts, total * crop.parts);
         }
         Ok(Ok(()))
     }
 
     /// Room in memory for all images.
-    fn room(&self, cut: &Cut) -> Result<Vec<u8>> {
+    fn room(&self, crop: &Cropping) -> Result<Vec<u8>> {
         let (mut pixels, count) = (Vec::new(), self.train.len() + self.test.len());
-        let whole = count.checked_mul(cut.bytes());
+        let whole = count.checked_mul(crop.bytes());
         match whole.is_some_and(|whole| pixels.try_reserve_exact(whole).is_ok()) {
             true => Ok(pixels),
             false => Err(Error::new(format!(
                 "{count} images of {size}×{size}×{}, {} parts of each, do not fit in memory; use fewer or lower model.size",
-                cut.channels,
-                cut.parts,
-                size = cut.size,
+                crop.channels,
+                crop.parts,
+                size = crop.size,
             ))),
         }
     }
 
     /// Everything that decides what the pixels are, if they are worth keeping.
-    fn key(&self, cut: &Cut, cache: &Path) -> Option<Key> {
-        let sizes = [&self.train, &self.test].map(|items| items.len() * cut.bytes());
-        let mut stamp = Stamp::new(cache, self.name, &self.dir, &format!("{cut:?}"), sizes)?;
+    fn key(&self, crop: &Cropping, cache: &Path) -> Option<Key> {
+        let sizes = [&self.train, &self.test].map(|items| items.len() * crop.bytes());
+        let mut stamp = Stamp::new(cache, self.name, &self.dir, &format!("{crop:?}"), sizes)?;
         let mut encoded = 0;
         for file in &self.files {
             stamp.add(&file.to_string_lossy());
@@ -189,8 +194,8 @@ fn runs(items: &[Item]) -> Vec<&[Item]> {
     items.chunk_by(Item::goes_with).collect()
 }
 
-fn decode(runs: &[&[Item]], cut: &Cut) -> Result<Vec<u8>> {
-    let each = cut.bytes();
+fn decode(runs: &[&[Item]], crop: &Cropping) -> Result<Vec<u8>> {
+    let each = crop.bytes();
     let count: usize = runs.iter().map(|run| run.len()).sum();
     let mut pixels = vec![0; count * each];
     let (mut rest, mut work) = (&mut pixels[..], Vec::new());
@@ -209,7 +214,7 @@ fn decode(runs: &[&[Item]], cut: &Cut) -> Result<Vec<u8>> {
             .zip(encoded)
             .zip(out.par_chunks_exact_mut(each));
         images
-            .map(|((item, bytes), out)| decode_one(item, &bytes, cut, out))
+            .map(|((item, bytes), out)| decode_one(item, &bytes, crop, out))
             .find_map_first(|outcome| outcome.err())
     });
     match failed {
@@ -218,16 +223,16 @@ fn decode(runs: &[&[Item]], cut: &Cut) -> Result<Vec<u8>> {
     }
 }
 
-fn decode_one(item: &Item, bytes: &[u8], cut: &Cut, out: &mut [u8]) -> Result<()> {
-    let part = |number| cut.part(&item.below, number);
-    let parts: Vec<Part> = (0..cut.parts).map(part).collect();
-    let pictures = Picture::cut(bytes, &item, &parts, cut.size, cut.channels)?;
-    for (picture, out) in pictures.iter().zip(out.chunks_exact_mut(picture_len(cut))) {
+fn decode_one(item: &Item, bytes: &[u8], crop: &Cropping, out: &mut [u8]) -> Result<()> {
+    let part = |number| crop.part(&item.below, number);
+    let parts: Vec<Part> = (0..crop.parts).map(part).collect();
+    let pictures = Picture::cut(bytes, &item, &parts, crop.size, crop.channels)?;
+    for (picture, out) in pictures.iter().zip(out.chunks_exact_mut(picture_len(crop))) {
         out.copy_from_slice(picture.pixels());
     }
     Ok(())
 }
 
-fn picture_len(cut: &Cut) -> usize {
-    cut.size * cut.size * cut.channels
+fn picture_len(crop: &Cropping) -> usize {
+    crop.size * crop.size * crop.channels
 }

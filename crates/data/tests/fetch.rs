@@ -2,8 +2,8 @@
 //!
 //! Where there is no `curl`, the tests say so and pass.
 
+use rrvq_data::checksums::Remote;
 use rrvq_data::fetch::{Outcome, fetch};
-use rrvq_data::originals::Remote;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Files that pyarrow wrote (`tools/parquet_samples.py`), whole and damaged.
 
-use super::super::cut::Cut;
+use super::super::crop::Cropping;
 use super::*;
 use crate::labels::Labelled;
 use parquet::basic::Compression;
@@ -21,8 +21,8 @@ const ZSTD: &[u8] = include_bytes!("samples/zstd.parquet");
 const WORDS: &[u8] = include_bytes!("samples/words.parquet");
 
 fn open(dir: &Path) -> Result<Labelled> {
-    let cut = Cut::new(&DataConfig::default(), Part::Centre, 4, 3);
-    list(dir)?.open(&cut, &mut |_, _| {})
+    let crop = Cropping::new(&DataConfig::default(), Part::Centre, 4, 3);
+    list(dir)?.open(&crop, &mut |_, _| {})
 }
 
 fn reds(data: &Labelled, split: Split) -> Vec<u8> {

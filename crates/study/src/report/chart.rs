@@ -1,7 +1,8 @@
 //! Line charts as SVG: inside a page, or as a file of their own.
 //!
 //! Colours come from the page's style, so that one drawing serves light and dark. Lines differ in dashes as well as in
-//! colour, for eyes and printers that do not tell colours apart.
+//! colour, for eyes and printers that do not tell colours apart. Hand-written, since plotting crates fix the colours when
+//! they draw and bring fonts or rasterisers along.
 
 use super::ticks::Axis;
 use super::{STYLE, escape};

@@ -1,6 +1,7 @@
 //! Heat maps as SVG: one row a layer, one column a moment, the shade a value.
 //!
 //! Lines of 32 layers cover each other; rows of cells do not. Every cell says its value where a pointer rests on it.
+//! Hand-written for the reason that charts are.
 
 use super::escape;
 use std::fmt::Write;

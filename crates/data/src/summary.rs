@@ -3,7 +3,7 @@
 //! Kinds are asked in turn whether their files are there, a plain folder of images last, since it would claim the
 //! images of others too. Where images are single files, only those that are shown are decoded.
 
-use super::cut::{Cut, check_unused};
+use super::crop::{Cropping, check_unused};
 use super::{Dataset, KINDS, Kind, Source};
 use rrvq::config::DataConfig;
 use rrvq::dataset::Split;
@@ -16,7 +16,7 @@ const SPLITS: [Split; 2] = [Split::Train, Split::Test];
 
 /// What was found.
 #[derive(Debug)]
-pub struct Survey {
+pub struct Summary {
     /// The name of the data set in a configuration.
     pub name: &'static str,
     /// Images to train on.
@@ -35,7 +35,7 @@ pub struct Survey {
 
 /// Looks at `dir`. Images in files of their own are cut as `config` says and resized to side `size`; at most `shown` are
 /// kept to look at.
-pub fn survey(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Result<Survey> {
+pub fn summarise(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Result<Summary> {
     let kind = find_kind(dir)?;
     match kind.source {
         Source::Whole(open) => {
@@ -47,7 +47,7 @@ pub fn survey(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Res
             check_unused(&config)?;
             let data = open(&config, size, 3)?;
             let [train, test] = SPLITS.map(|split| data.len(split));
-            Ok(Survey {
+            Ok(Summary {
                 name: kind.name,
                 train,
                 test,
@@ -60,11 +60,11 @@ pub fn survey(dir: &Path, config: &DataConfig, size: usize, shown: usize) -> Res
         Source::Listed(_, list) => {
             let listing = list(dir)?;
             let shape = [size, size, 3];
-            let cut = Cut::new(config, listing.part, size, 3);
-            let pixels = listing.first(shown, &cut)?;
-            let [train, test] = SPLITS.map(|split| listing.count(split, &cut));
-            let labels = listing.labels(&cut);
-            Ok(Survey {
+            let crop = Cropping::new(config, listing.part, size, 3);
+            let pixels = listing.first(shown, &crop)?;
+            let [train, test] = SPLITS.map(|split| listing.count(split, &crop));
+            let labels = listing.labels(&crop);
+            Ok(Summary {
                 name: kind.name,
                 train,
                 test,

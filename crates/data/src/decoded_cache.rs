@@ -6,8 +6,8 @@
 //! used but made anew in its place: a cache may be slow, never wrong. Opened again, the file is mapped, not read, so that
 //! a set larger than memory can be trained on.
 
+use super::checksums::hex;
 use super::mapped::{Pixels, map};
-use super::originals::hex;
 use md5::{Digest, Md5};
 use rayon::prelude::*;
 use rrvq::error::Result;
@@ -86,7 +86,7 @@ impl Stamp {
 }
 
 /// Both splits, if they were kept whole and nothing they were made of has changed.
-pub(super) fn kept(key: &Key) -> Option<[Pixels; 2]> {
+pub(super) fn load(key: &Key) -> Option<[Pixels; 2]> {
     let file = map(&key.file).ok()?;
     let (header, pixels) = file.split_at_checked(HEADER)?;
     let [train, test] = key.sizes;
@@ -105,7 +105,7 @@ pub(super) fn kept(key: &Key) -> Option<[Pixels; 2]> {
 type Fill<'a> = &'a mut dyn FnMut(&mut dyn Write) -> Result<io::Result<()>>;
 
 /// Keeps what `fill` writes, whole or not at all. Whether it did: a disk that is full or forbidden is no error.
-pub(super) fn keep(key: &Key, fill: Fill) -> Result<bool> {
+pub(super) fn store(key: &Key, fill: Fill) -> Result<bool> {
     let Some(folder) = key.file.parent() else {
         return Ok(false);
     };
@@ -214,14 +214,14 @@ mod tests {
         std::fs::write(scratch.path().join("a"), "one").unwrap();
         std::fs::write(scratch.path().join("b"), "other").unwrap();
         let mine = key(&scratch, "size 8", "a");
-        assert!(kept(&mine).is_none());
-        assert!(keep(&mine, &mut eight).unwrap());
-        let [train, test] = kept(&mine).unwrap();
+        assert!(load(&mine).is_none());
+        assert!(store(&mine, &mut eight).unwrap());
+        let [train, test] = load(&mine).unwrap();
         assert_eq!((&train[..], &test[..]), (&b"01234"[..], &b"567"[..]));
-        assert!(kept(&key(&scratch, "size 9", "a")).is_none());
+        assert!(load(&key(&scratch, "size 9", "a")).is_none());
         let changed = key(&scratch, "size 8", "b");
         assert_eq!(changed.file, mine.file, "the old one is replaced");
-        assert!(kept(&changed).is_none());
+        assert!(load(&changed).is_none());
         let names = std::fs::read_dir(scratch.path().join("cache/images")).unwrap();
         assert_eq!(names.count(), 1, "nothing is left over");
     }
@@ -231,20 +231,20 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         std::fs::write(scratch.path().join("a"), "one").unwrap();
         let key = key(&scratch, "", "a");
-        assert!(keep(&key, &mut eight).unwrap());
+        assert!(store(&key, &mut eight).unwrap());
         let whole = std::fs::read(&key.file).unwrap();
         for at in 0..whole.len() {
             let mut wrong = whole.clone();
             wrong[at] ^= 4;
             std::fs::write(&key.file, &wrong).unwrap();
-            assert!(kept(&key).is_none(), "byte {at}");
+            assert!(load(&key).is_none(), "byte {at}");
             std::fs::write(&key.file, &whole[..at]).unwrap();
-            assert!(kept(&key).is_none(), "cut to {at}");
+            assert!(load(&key).is_none(), "cut to {at}");
         }
         std::fs::write(&key.file, [&whole[..], b"more"].concat()).unwrap();
-        assert!(kept(&key).is_none());
+        assert!(load(&key).is_none());
         std::fs::write(&key.file, &whole).unwrap();
-        assert!(kept(&key).is_some());
+        assert!(load(&key).is_some());
     }
 
     #[test]
@@ -252,20 +252,20 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         std::fs::write(scratch.path().join("a"), "one").unwrap();
         let mine = key(&scratch, "", "a");
-        let full = keep(&mine, &mut |out| {
+        let full = store(&mine, &mut |out| {
             Ok(out
                 .write_all(b"some")
                 .and(Err(io::ErrorKind::StorageFull.into())))
         });
         assert_eq!(full, Ok(false));
-        let unreadable = keep(&mine, &mut |_| Err(Error::new("no image")));
+        let unreadable = store(&mine, &mut |_| Err(Error::new("no image")));
         assert_eq!(unreadable, Err(Error::new("no image")));
-        let short = keep(&mine, &mut |out| Ok(out.write_all(b"01")));
+        let short = store(&mine, &mut |out| Ok(out.write_all(b"01")));
         assert_eq!(short, Ok(true));
-        assert!(kept(&mine).is_none(), "too few pixels");
+        assert!(load(&mine).is_none(), "too few pixels");
         std::fs::remove_dir_all(scratch.path().join("cache")).unwrap();
         std::fs::write(scratch.path().join("cache"), "a file in the way").unwrap();
-        assert_eq!(keep(&mine, &mut eight), Ok(false));
+        assert_eq!(store(&mine, &mut eight), Ok(false));
     }
 
     #[test]

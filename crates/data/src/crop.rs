@@ -12,7 +12,7 @@ use rrvq_tensor::rng::philox4x32_10;
 
 /// How images are cut, and what they become.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct Cropping {
     /// Side of what is kept of an image.
     pub size: usize,
     pub channels: usize,
@@ -27,9 +27,9 @@ enum How {
     Random { side: u32, seed: u64 },
 }
 
-impl Cut {
+impl Cropping {
     /// As the configuration says; `usual` is the part where it says nothing.
-    pub fn new(config: &DataConfig, usual: Part, size: usize, channels: usize) -> Cut {
+    pub fn new(config: &DataConfig, usual: Part, size: usize, channels: usize) -> Cropping {
         let how = match &config.crop {
             Crop::Word(CropWord::Auto) => How::Fixed(usual),
             Crop::Word(CropWord::Centre) => How::Fixed(Part::Centre),
@@ -46,7 +46,7 @@ impl Cut {
                 side: right.saturating_sub(*left) as u32,
             }),
         };
-        Cut {
+        Cropping {
             size,
             channels,
             parts: config.crops.max(1),
@@ -90,26 +90,26 @@ pub(super) fn check_unused(config: &DataConfig) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn random(seed: u64, crops: usize) -> Cut {
+    fn random(seed: u64, crops: usize) -> Cropping {
         let config = DataConfig {
             crop: Crop::Word(CropWord::Random),
             crop_seed: seed,
             crops,
             ..DataConfig::default()
         };
-        Cut::new(&config, Part::Centre, 8, 3)
+        Cropping::new(&config, Part::Centre, 8, 3)
     }
 
     #[test]
     fn random_parts_depend_on_seed_name_and_number_alone() {
-        let (cut, again, other) = (random(1, 4), random(1, 2), random(2, 4));
-        assert_eq!(cut.bytes(), 4 * 8 * 8 * 3);
-        let first = cut.part("a.png", 0);
+        let (crop, again, other) = (random(1, 4), random(1, 2), random(2, 4));
+        assert_eq!(crop.bytes(), 4 * 8 * 8 * 3);
+        let first = crop.part("a.png", 0);
         assert!(matches!(first, Part::Somewhere { side: 8, .. }));
         assert_eq!(first, again.part("a.png", 0));
         for different in [
-            cut.part("b.png", 0),
-            cut.part("a.png", 1),
+            crop.part("b.png", 0),
+            crop.part("a.png", 1),
             other.part("a.png", 0),
         ] {
             assert_ne!(first, different);
@@ -128,7 +128,7 @@ mod tests {
                 crop,
                 ..DataConfig::default()
             };
-            Cut::new(&config, usual, 8, 3).part("a", 0)
+            Cropping::new(&config, usual, 8, 3).part("a", 0)
         };
         assert_eq!(part(Crop::Word(CropWord::Auto)), usual);
         assert_eq!(part(Crop::Word(CropWord::Centre)), Part::Centre);
