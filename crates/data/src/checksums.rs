@@ -13,10 +13,13 @@ use std::path::{Path, PathBuf};
 /// A file that can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
+    /// The name of the file.
     pub name: &'static str,
     /// Places that have it, the better first; each ends in the file's name.
     pub addresses: Vec<String>,
+    /// Its length.
     pub bytes: u64,
+    /// Its published MD5 sum, as hexadecimal digits.
     pub md5: &'static str,
 }
 
@@ -257,7 +260,9 @@ pub fn files_of(name: &str, from: Option<&str>) -> Result<Vec<Remote>> {
 /// Whether a file is an original.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
+    /// The name of the file.
     pub file: String,
+    /// Its MD5 sum, as hexadecimal digits.
     pub md5: String,
     /// The data set whose original it is, if it is one.
     pub original: Option<&'static str>,

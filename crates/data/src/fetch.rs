@@ -21,7 +21,10 @@ pub enum Outcome {
     /// It was there, and whole.
     There,
     /// It was fetched, so many bytes of it being there from an earlier attempt.
-    Fetched { resumed_at: u64 },
+    Fetched {
+        /// How many bytes were there already.
+        resumed_at: u64,
+    },
 }
 
 /// Brings `remote` into the folder `dir`, which is made; `follow` is told how many bytes are there, and of how many.

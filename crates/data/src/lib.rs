@@ -1,6 +1,37 @@
-//! Data sets for `rrvq`: readers of the files they are published in, fetching, and a cache of decoded images.
+//! Data sets for `rrvq`: readers of the files they are published in, downloads, and a cache of decoded images.
 //!
-//! Everything here becomes a [`rrvq::dataset::Dataset`]. A new data set is one new file and one line in `KINDS`.
+//! Everything here becomes a [`rrvq::dataset::Dataset`]: images of one shape in a training and a test split, with labels
+//! where the files have some. The settings in `data` of a configuration say which data set and where:
+//!
+//! ```
+//! use rrvq::Split;
+//! use rrvq::config::Config;
+//!
+//! let mut config = Config::preset("tiny-swatches")?;
+//! // config.set("data.name=cifar10")?; and config.data.dir = Some("data/cifar10".into());
+//! config.set("data.name=swatches")?;
+//! let data = rrvq_data::open_for(&config)?;
+//! assert_eq!(data.shape(), [8, 8, 3]);
+//! assert_eq!(data.label(Split::Train, 0), None);
+//! # Ok::<(), rrvq::Error>(())
+//! ```
+//!
+//! | name | files | labels |
+//! |---|---|---|
+//! | `cifar10` | binary or Python batches, or their tar.gz | yes |
+//! | `svhn`, `svhn-extra` | MATLAB files of cropped digits | yes |
+//! | `celeba` | a folder or a zip archive of aligned faces | no |
+//! | `idx` | MNIST and sets in its format | yes, where the files are there |
+//! | `parquet` | a column of images; needs the cargo feature `parquet` | yes, where there is a column `label` |
+//! | `folder` | PNG, JPEG and WebP files | no |
+//! | `swatches` | none, images are generated | no |
+//!
+//! [`summarise`] says which data set is in a folder, [`fetch`] downloads one, and [`checksums`] tells the originals from
+//! other files. Images in files of their own are decoded on all cores and, where there are many, once only.
+//!
+//! A new data set is one new file and one line in `KINDS`.
+
+#![warn(missing_docs)]
 
 mod archive;
 mod celeba;
