@@ -70,8 +70,8 @@ fn flag(remedy: Remedy) -> String {
         Remedy::Model => "name its run folder with --model RUN",
         Remedy::Neighbours => "give --neighbours a number above 0",
         Remedy::Prune => "pack it without --prune",
-        Remedy::Destination => "fetch into another folder with --out",
-        Remedy::Source => "try another place with --from",
+        Remedy::Destination => "or fetch into another folder with --out",
+        Remedy::Source => "or try another place with --from",
         other => return other.to_string(),
     }
     .into()

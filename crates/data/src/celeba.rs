@@ -8,7 +8,7 @@
 use super::items::{Item, images_in, images_in_zip};
 use super::listing::Listing;
 use rrvq::dataset::Split;
-use rrvq::error::{Error, Result};
+use rrvq::error::{Error, Remedy, Result};
 use rrvq::picture::Part;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -41,9 +41,10 @@ pub(super) fn list(dir: &Path) -> Result<Listing> {
         (None, None) => {
             let shown = dir.display();
             return Err(match dir.is_dir() {
-                true => Error::new(format!(
-                    "{shown} has neither a folder {FOLDER} nor {FOLDER}.zip in it; name the folder that has with --data"
-                )),
+                true => Error::with_remedy(
+                    format!("{shown} has neither a folder {FOLDER} nor {FOLDER}.zip in it"),
+                    Remedy::DataFolder,
+                ),
                 false => Error::new(format!("cannot open {shown}: there is no such folder")),
             });
         }

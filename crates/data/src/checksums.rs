@@ -235,7 +235,7 @@ pub fn files_of(name: &str, from: Option<&str>) -> Result<Vec<Remote>> {
         return Err(Error::new(
             "CelebA is handed out from a web drive that asks a person to click: take img_align_celeba.zip and \
              list_eval_partition.txt from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (Align&Cropped Images), put \
-             both into one folder, unpacked or not, and name it with --data",
+             both into one folder, unpacked or not, and name it in data.dir",
         ));
     }
     let Some(set) = SETS.iter().find(|set| set.name == name) else {

@@ -12,7 +12,7 @@ use super::{Dataset, folder_of};
 use crate::Images;
 use rayon::prelude::*;
 use rrvq::config::DataConfig;
-use rrvq::error::{Error, Result};
+use rrvq::error::{Error, Remedy, Result};
 use std::path::{Path, PathBuf};
 
 const SIDE: usize = 32;
@@ -155,14 +155,15 @@ fn find(dir: &Path) -> Result<Place> {
     if let Some(archive) = archives.filter(|path| packed(path, "cifar-10-")).min() {
         return Ok(Place::Archive(archive));
     }
-    Err(Error::new(format!(
+    let said = format!(
         "{} has no CIFAR-10 in it: looked for {first}.bin and {first}, there and in {} and {}, and for \
-         cifar-10-….tar.gz; name the right folder with --data",
+         cifar-10-….tar.gz",
         dir.display(),
         Form::Binary.folder(),
         Form::Pickle.folder(),
         first = BATCHES[0],
-    )))
+    );
+    Err(Error::with_remedy(said, Remedy::DataFolder))
 }
 
 fn in_folder(dir: &Path, form: Form, records: usize) -> Vec<Result<Batch>> {
@@ -421,7 +422,7 @@ mod tests {
         assert!(said(&scratch.path().join("")).contains("data_batch_2.bin: there is no such file"));
         let config = DataConfig::default();
         let unnamed = open(&config, 32, 3).err().unwrap().to_string();
-        assert!(unnamed.contains("--data"), "{unnamed}");
+        assert!(unnamed.contains("data.dir"), "{unnamed}");
     }
 
     #[test]

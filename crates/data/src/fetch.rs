@@ -6,7 +6,7 @@
 //! one that is wrong is put aside as `….wrong`, not used and not lost.
 
 use super::checksums::{Remote, md5_of_file};
-use rrvq::error::{Error, Result};
+use rrvq::error::{Error, Remedy, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -36,10 +36,13 @@ pub fn fetch(remote: &Remote, dir: &Path, follow: &mut dyn FnMut(u64, u64)) -> R
             return Ok(Outcome::There);
         }
         let (path, name) = (path.display(), remote.name);
-        return Err(Error::new(format!(
-            "{path} is there, but is not the original {name} (MD5 {}); move it away, or fetch into another folder with --out",
-            remote.md5
-        )));
+        return Err(Error::with_remedy(
+            format!(
+                "{path} is there, but is not the original {name} (MD5 {}); move it away",
+                remote.md5
+            ),
+            Remedy::Destination,
+        ));
     }
     let part = dir.join(format!("{}.part", remote.name));
     let mut resumed_at = len(&part);
@@ -61,14 +64,15 @@ pub fn fetch(remote: &Remote, dir: &Path, follow: &mut dyn FnMut(u64, u64)) -> R
     let (found, bytes) = (md5_of_file(&part)?, len(&part));
     let wrong = dir.join(format!("{}.wrong", remote.name));
     fs::rename(&part, &wrong).map_err(|error| Error::io("write", &wrong, error))?;
-    Err(Error::new(format!(
+    let said = format!(
         "what came as {} is not the original: {bytes} bytes with MD5 {found}, expected {} with {}; it is put aside as {}; \
-         try again, or from another place with --from",
+         try again",
         remote.name,
         remote.bytes,
         remote.md5,
         wrong.display()
-    )))
+    );
+    Err(Error::with_remedy(said, Remedy::Source))
 }
 
 fn len(path: &Path) -> u64 {
@@ -213,7 +217,7 @@ fn failure(code: Option<i32>, said: &str) -> Failure {
         Some(5 | 6) => "the network is not there, or the address is not known to it".to_string(),
         Some(7) => format!("no connection ({words}); is the network there?"),
         Some(22) => match status {
-            Some(404) => "the place no longer has it (404); try another with --from".into(),
+            Some(404) => "the place no longer has it (404); try another".into(),
             _ => format!("the place refused ({words})"),
         },
         Some(18) => "the transfer broke off; try again".into(),

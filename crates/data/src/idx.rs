@@ -10,7 +10,7 @@ use super::labels::{Labelled, Labels};
 use super::{Dataset, folder_of};
 use crate::Images;
 use rrvq::config::DataConfig;
-use rrvq::error::{Error, Result};
+use rrvq::error::{Error, Remedy, Result};
 use std::path::{Path, PathBuf};
 
 /// Files of images or of labels.
@@ -114,9 +114,10 @@ fn one(dir: &Path, words: &[&str]) -> Result<PathBuf> {
     let (dir, wanted) = (dir.display(), format!("{}-images", words[0]));
     match &files[..] {
         [file] => Ok(file.clone()),
-        [] => Err(Error::new(format!(
-            "{dir} has no file {wanted}-idx3-ubyte or {wanted}-idx3-ubyte.gz; name the right folder with --data"
-        ))),
+        [] => Err(Error::with_remedy(
+            format!("{dir} has no file {wanted}-idx3-ubyte or {wanted}-idx3-ubyte.gz"),
+            Remedy::DataFolder,
+        )),
         [first, second, ..] => Err(Error::new(format!(
             "{dir} has several files of that kind, {} and {}; keep one data set in a folder",
             first.display(),

@@ -60,7 +60,7 @@ use crop::Cropping;
 use listing::Listing;
 use rrvq::config::{Config, DataConfig};
 use rrvq::dataset::{Dataset, Swatches, check_shape, hold_out};
-use rrvq::error::{Error, Result};
+use rrvq::error::{Error, Remedy, Result};
 use std::path::{Path, PathBuf};
 
 /// Images in memory or in mapped files.
@@ -154,9 +154,10 @@ fn find(name: &str) -> Result<&'static Kind> {
 fn folder_of<'a>(config: &'a DataConfig, holding: &str) -> Result<&'a Path> {
     config.dir.as_deref().ok_or_else(|| {
         let name = &config.name;
-        Error::new(format!(
-            "data set {name} needs a folder with {holding}; name it with --data DIR or data.dir"
-        ))
+        Error::with_remedy(
+            format!("data set {name} needs a folder with {holding}"),
+            Remedy::DataFolder,
+        )
     })
 }
 

@@ -202,6 +202,6 @@ mod tests {
             .err()
             .unwrap()
             .to_string();
-        assert!(unnamed.contains("--data"), "{unnamed}");
+        assert!(unnamed.contains("data.dir"), "{unnamed}");
     }
 }

@@ -106,7 +106,7 @@ impl Prior {
         }
         Err(Error::with_remedy(
             format!(
-                "{} was trained on the codes of other weights than the run has now; sample from the uniform prior",
+                "{} was trained on the codes of other weights than the run has now",
                 self.folder.dir().display()
             ),
             Remedy::TrainPrior,

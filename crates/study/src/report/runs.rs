@@ -18,15 +18,18 @@ use std::path::Path;
 /// Lines of single layers up to this many; more are hard to tell apart.
 const LINES: usize = 8;
 
+/// A picture of samples, and its step in words.
+type Samples = Option<(Picture, String)>;
+
 /// A run as its folder has it.
 struct Seen {
     name: String,
     config: Config,
     records: Vec<Record>,
     /// The newest picture of samples, and its step.
-    samples: Option<(Picture, String)>,
+    samples: Samples,
     /// The log of a prior that was trained over the run's codes, and its newest samples.
-    prior: Option<(Vec<Record>, Option<(Picture, String)>)>,
+    prior: Option<(Vec<Record>, Samples)>,
 }
 
 /// Writes a page about `runs`, in their order.
@@ -380,7 +383,7 @@ fn system(config: &Config) -> String {
     latent::of(model).describe(model, &layers)
 }
 
-fn newest_samples(run: &Run) -> Result<Option<(Picture, String)>> {
+fn newest_samples(run: &Run) -> Result<Samples> {
     let Ok(folder) = std::fs::read_dir(run.samples()) else {
         return Ok(None);
     };
