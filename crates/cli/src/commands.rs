@@ -282,6 +282,13 @@ pub fn sample(args: &args::Sample) -> Result<()> {
     let trained = Trained::open(&args.run)?.on(device);
     let (config, mut store) = (trained.config(), trained.store());
     let (count, seed, temperature) = (args.count as usize, args.seed, args.temperature);
+    if args.uniform && config.model.layers() > 1 {
+        return Err(Error::new(format!(
+            "--uniform is for one layer of codes with a PixelCNN prior, but {} has {} layers with a learnt prior; leave it out",
+            args.run.display(),
+            config.model.layers()
+        )));
+    }
     let found = match args.uniform {
         true => None,
         false => trained.prior()?,
@@ -325,13 +332,7 @@ pub fn columns(count: usize) -> usize {
 }
 
 pub fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -> Result<()> {
-    let sheet = grid(shown, columns, 2, comfortable_scale(size))?;
-    // A device or a pipe is written to: renaming a file over it would take it away from the machine.
-    let special = std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
-    match special {
-        true => std::fs::write(path, sheet.to_png()?).map_err(|e| Error::io("write", path, e)),
-        false => sheet.save(path),
-    }
+    grid(shown, columns, 2, comfortable_scale(size))?.save(path)
 }
 
 pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {

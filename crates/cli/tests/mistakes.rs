@@ -200,3 +200,54 @@ fn arguments_of_the_looking_commands_are_checked() {
         .run(&["bench", "step", "--layers", "0"])
         .refused(&["model.maps is empty"]);
 }
+
+#[test]
+fn pictures_are_png_and_flags_fit_the_model() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    scratch
+        .run(&["sample", "run", "--out", "x.jpg"])
+        .refused(&["x.jpg", "as PNG", ".png"]);
+    scratch
+        .run(&["sample", "run", "--out", "x.png", "--uniform"])
+        .refused(&["--uniform", "2 layers", "leave it out"]);
+    assert!(!scratch.path("x.jpg").exists() && !scratch.path("x.png").exists());
+}
+
+#[test]
+fn a_report_refuses_settings_that_are_no_model() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let config = String::from_utf8(scratch.read("run/config.toml")).unwrap();
+    for maps in ["[]", "[100000]", "[4, 2, 1, 0]"] {
+        let line = config
+            .lines()
+            .find(|line| line.starts_with("maps"))
+            .unwrap();
+        scratch.write(
+            "run/config.toml",
+            config.replace(line, &format!("maps = {maps}")),
+        );
+        scratch.run(&["report", "run"]).refused(&["model.maps"]);
+    }
+}
+
+#[test]
+fn a_run_in_use_is_not_trained_on() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let lock = std::fs::File::create(scratch.path("run/.lock")).unwrap();
+    lock.lock().unwrap();
+    for how in ["--resume", "--overwrite"] {
+        let mut train = vec!["train", "--out", "run", "--steps", "500", how];
+        if how == "--overwrite" {
+            train.extend(["--preset", "tiny-swatches"]);
+        }
+        scratch.run(&train).refused(&["run is in use by"]);
+    }
+    drop(lock);
+    scratch
+        .run(&["train", "--resume", "--out", "run", "--steps", "12"])
+        .done();
+    assert!(!scratch.path("run/.lock").exists());
+}

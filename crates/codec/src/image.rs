@@ -6,6 +6,7 @@
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageReader};
 use rrvq::error::{Error, Result};
+use rrvq::whole;
 use std::io::Cursor;
 use std::path::Path;
 
@@ -81,6 +82,13 @@ impl Image {
     /// The same from the bytes of such a file.
     fn decode(name: &str, bytes: &[u8]) -> std::result::Result<Image, String> {
         let say = |error: image::ImageError| error.to_string();
+        let contents = whole::check(bytes)?;
+        if contents.animated {
+            return Err("it has several frames, of which only one could be kept".into());
+        }
+        if contents.inks {
+            return Err("its colours are inks (CMYK), which would be converted".into());
+        }
         let reader = ImageReader::new(Cursor::new(bytes))
             .with_guessed_format()
             .map_err(|error| error.to_string())?;
@@ -260,6 +268,20 @@ mod tests {
             alpha: alpha.then(|| (0..width * height).map(|i| (i * 7) as u8).collect()),
             profile: profile.into(),
             orientation,
+        }
+    }
+
+    #[test]
+    fn a_photograph_that_was_cut_short_is_refused() {
+        let mut whole = Vec::new();
+        let samples: Vec<u8> = (0..64 * 64 * 3u32).map(|i| (i * i >> 5) as u8).collect();
+        image::codecs::jpeg::JpegEncoder::new(&mut whole)
+            .write_image(&samples, 64, 64, ExtendedColorType::Rgb8)
+            .unwrap();
+        assert_eq!(Image::decode("x", &whole).unwrap().width, 64);
+        for percent in [10, 50, 90, 99] {
+            let said = Image::decode("x", &whole[..whole.len() * percent / 100]).unwrap_err();
+            assert!(said.contains("without the mark that ends a JPEG"), "{said}");
         }
     }
 

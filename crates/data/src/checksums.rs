@@ -5,7 +5,7 @@
 
 use md5::{Digest, Md5};
 use rayon::prelude::*;
-use rrvq::error::{Error, Result};
+use rrvq::error::{Error, Remedy, Result};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -232,10 +232,11 @@ pub fn fetchable() -> Vec<&'static str> {
 /// The files of the data set called `name`; `from` is another place that has them, in place of their homes.
 pub fn files_of(name: &str, from: Option<&str>) -> Result<Vec<Remote>> {
     if name == "celeba" {
-        return Err(Error::new(
+        return Err(Error::with_remedy(
             "CelebA is handed out from a web drive that asks a person to click: take img_align_celeba.zip and \
              list_eval_partition.txt from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (Align&Cropped Images), put \
-             both into one folder, unpacked or not, and name it in data.dir",
+             both into one folder, unpacked or not",
+            Remedy::DataFolder,
         ));
     }
     let Some(set) = SETS.iter().find(|set| set.name == name) else {

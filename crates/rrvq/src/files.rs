@@ -14,8 +14,8 @@ use tempfile::NamedTempFile;
 /// How names of files that are being written end.
 const TEMPORARY: &str = ".rrvq-tmp";
 
-/// Writes the file at `path` whole or not at all. Replaces a regular file or nothing: what is at `path` and is a folder, a
-/// link, a device or a pipe is refused.
+/// Writes the file at `path` whole or not at all. Replaces a regular file or nothing: pipes, terminals and the like are written
+/// to, folders, links and disks are refused.
 pub fn write_atomic(
     path: impl AsRef<Path>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -27,6 +27,13 @@ pub fn write_atomic(
             path.display()
         )));
     };
+    if streams(path) {
+        let device = File::options().write(true).open(path);
+        let written = device.and_then(|device| fill(device, write));
+        return written
+            .map(drop)
+            .map_err(|error| Error::io("write", path, error));
+    }
     check_replaceable(path)?;
     let mut prefix = OsString::from(".");
     prefix.push(name);
@@ -50,6 +57,21 @@ fn fill<F: Write>(file: F, write: impl FnOnce(&mut dyn Write) -> io::Result<()>)
     Ok(writer.into_inner()?)
 }
 
+/// Whether `path` is, or leads to, something that takes bytes as they come, such as /dev/stdout.
+#[cfg(unix)]
+fn streams(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    fs::metadata(path).is_ok_and(|found| {
+        let kind = found.file_type();
+        kind.is_char_device() || kind.is_fifo()
+    })
+}
+
+#[cfg(not(unix))]
+fn streams(_: &Path) -> bool {
+    false
+}
+
 /// Refuses what must not be replaced by a file.
 fn check_replaceable(path: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else {
@@ -59,7 +81,7 @@ fn check_replaceable(path: &Path) -> Result<()> {
         kind if kind.is_file() => return Ok(()),
         kind if kind.is_dir() => "a folder",
         kind if kind.is_symlink() => "a link",
-        _ => "a device or a pipe",
+        _ => "a device",
     };
     Err(Error::new(format!(
         "cannot write {}: it is {what}, and only a regular file is replaced; choose another name",
@@ -242,13 +264,17 @@ mod tests {
             ("link", "it is a link"),
             ("dangling", "it is a link"),
             ("folder", "it is a folder"),
-            ("socket", "it is a device or a pipe"),
+            ("socket", "it is a device"),
         ] {
             let said = write_atomic(at(name), |out| out.write_all(b"x")).unwrap_err();
             assert!(said.to_string().contains(what), "{said}");
         }
         assert_eq!(fs::read(at("mine")).unwrap(), b"kept");
         assert!(!at("nowhere").exists());
+        // A link to a device, in the scratch folder: it is written to and stays what it is.
+        symlink("/dev/null", at("null")).unwrap();
+        write_atomic(at("null"), |out| out.write_all(b"x")).unwrap();
+        assert!(fs::symlink_metadata(at("null")).unwrap().is_symlink());
     }
 
     #[cfg(unix)]

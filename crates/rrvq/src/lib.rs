@@ -72,6 +72,7 @@ pub mod train;
 pub mod trained;
 mod validate;
 pub mod weights;
+pub mod whole;
 
 pub use codes::{CodeMap, Codes};
 pub use config::Config;

@@ -4,8 +4,11 @@
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
+use crate::whole;
 use image::imageops::FilterType;
-use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageReader};
+use image::{
+    DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader,
+};
 use std::fmt;
 use std::io::Cursor;
 use std::path::Path;
@@ -197,8 +200,16 @@ impl Picture {
         Ok(bytes)
     }
 
-    /// Writes the picture as a PNG file.
+    /// Writes the picture as a PNG file; refuses names of other formats.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+        if ImageFormat::from_path(path).is_ok() && ending.is_some_and(|ending| ending != "png") {
+            return Err(Error::new(format!(
+                "cannot write {}: pictures are written as PNG; choose a name that ends in .png",
+                path.display()
+            )));
+        }
         let bytes = self.to_png()?;
         write_atomic(path, |out| out.write_all(&bytes))
     }
@@ -218,7 +229,7 @@ fn decode_named(bytes: &[u8], name: &dyn fmt::Display) -> Result<DynamicImage> {
 }
 
 fn decode(bytes: &[u8]) -> std::result::Result<DynamicImage, String> {
-    check_whole(bytes)?;
+    whole::check(bytes)?;
     let read = || -> image::ImageResult<DynamicImage> {
         let mut decoder = ImageReader::new(Cursor::new(bytes))
             .with_guessed_format()?
@@ -230,27 +241,6 @@ fn decode(bytes: &[u8]) -> std::result::Result<DynamicImage, String> {
         Ok(image)
     };
     read().map_err(|error| format!("{error} (it has {} bytes)", bytes.len()))
-}
-
-/// Refuses what was cut short: decoders fill the missing part with grey, and nobody would ever know.
-fn check_whole(bytes: &[u8]) -> std::result::Result<(), String> {
-    let len = bytes.len();
-    let ends = |marker: &[u8]| bytes.windows(marker.len()).rev().any(|end| end == marker);
-    let kind = match bytes {
-        [0xff, 0xd8, ..] if !ends(&[0xff, 0xd9]) => "JPEG",
-        [0x89, b'P', b'N', b'G', ..] if !ends(b"IEND") => "PNG",
-        [b'R', b'I', b'F', b'F', a, b, c, d, ..] => {
-            let whole = 8 + u32::from_le_bytes([*a, *b, *c, *d]) as usize;
-            return match len < whole {
-                true => Err(format!("it ends at byte {len} of {whole}")),
-                false => Ok(()),
-            };
-        }
-        _ => return Ok(()),
-    };
-    Err(format!(
-        "it ends at byte {len} without the mark that ends a {kind}"
-    ))
 }
 
 /// Transparent parts become white, as on paper.

@@ -33,7 +33,8 @@ pub fn check(bytes: &[u8]) -> Result<Contents, String> {
                 true => Err(format!("it ends at byte {} of {}", bytes.len(), 8 + whole)),
                 false => Ok(Contents {
                     // Flags of the extended header: the second bit says that there are frames.
-                    animated: rest.get(4..8) == Some(b"VP8X") && rest.get(12).is_some_and(|f| f & 2 > 0),
+                    animated: rest.get(4..8) == Some(b"VP8X")
+                        && rest.get(12).is_some_and(|f| f & 2 > 0),
                     ..still
                 }),
             }
@@ -156,7 +157,12 @@ mod tests {
         let chunk = [&[0, 0, 0, 8][..], b"acTL", &[0; 12]].concat();
         png.splice(33..33, chunk);
         assert!(check(&png).unwrap().animated);
-        let webp = [&b"RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0"[..], &[2, 0, 0, 0], &[0; 6]].concat();
+        let webp = [
+            &b"RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0"[..],
+            &[2, 0, 0, 0],
+            &[0; 6],
+        ]
+        .concat();
         assert!(check(&webp).unwrap().animated);
         let jpeg = [
             &[0xff, 0xd8, 0xff, 0xc0, 0, 20, 8, 0, 1, 0, 1, 4][..],

@@ -233,9 +233,11 @@ fn in_use(record: &EvalRecord) -> Option<f64> {
 
 impl Seen {
     fn of(run: &Run, name: String) -> Result<Seen> {
+        let config = Config::load(run.config())?;
+        config.validate()?;
         Ok(Seen {
             name,
-            config: Config::load(run.config())?,
+            config,
             records: read(run.log())?,
             samples: newest_samples(run)?,
             prior: match run.prior() {
