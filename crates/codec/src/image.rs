@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_photograph_that_was_cut_short_is_refused() {
         let mut whole = Vec::new();
-        let samples: Vec<u8> = (0..64 * 64 * 3u32).map(|i| (i * i >> 5) as u8).collect();
+        let samples: Vec<u8> = (0..64 * 64 * 3u32).map(|i| ((i * i) >> 5) as u8).collect();
         image::codecs::jpeg::JpegEncoder::new(&mut whole)
             .write_image(&samples, 64, 64, ExtendedColorType::Rgb8)
             .unwrap();
