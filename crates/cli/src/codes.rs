@@ -1,7 +1,7 @@
 //! `rrvq codes` and `rrvq decode`: images to integer maps and back. `rrvq models`: what is built in.
 
 use crate::args;
-use crate::commands::{columns, open_data, save_sheet};
+use crate::commands::{check_temperature, columns, open_data, save_sheet};
 use crate::terminal::{bar, line};
 use rrvq::models;
 use rrvq::picture::Picture;
@@ -71,12 +71,7 @@ fn of_data(trained: &Trained, split: Split, most: usize) -> Result<Codes> {
 
 pub fn decode(args: &args::Decode) -> Result<()> {
     let trained = Trained::open(&args.run)?.on(args.compute.open()?);
-    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
-        return Err(Error::new(format!(
-            "--temperature {} is not a temperature; give 0 or more",
-            args.temperature
-        )));
-    }
+    check_temperature(args.temperature)?;
     let mut codes = Codes::load(&args.codes)?;
     if let Some(top) = args.top {
         codes = codes.top(top);

@@ -273,12 +273,7 @@ fn layer_table(config: &Config, record: &EvalRecord) {
 
 pub fn sample(args: &args::Sample) -> Result<()> {
     let device = args.compute.open()?;
-    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
-        return Err(Error::new(format!(
-            "--temperature {} is not a temperature; give 0 or more",
-            args.temperature
-        )));
-    }
+    check_temperature(args.temperature)?;
     let trained = Trained::open(&args.run)?.on(device);
     let (config, mut store) = (trained.config(), trained.store());
     let (count, seed, temperature) = (args.count as usize, args.seed, args.temperature);
@@ -329,6 +324,16 @@ pub fn sample(args: &args::Sample) -> Result<()> {
 /// About as many columns as rows, at most sixteen.
 pub fn columns(count: usize) -> usize {
     ((count as f64).sqrt().ceil() as usize).clamp(1, 16)
+}
+
+/// Refuses what is no temperature of a prior.
+pub fn check_temperature(temperature: f32) -> Result<()> {
+    match temperature >= 0.0 && temperature.is_finite() {
+        true => Ok(()),
+        false => Err(Error::new(format!(
+            "--temperature {temperature} is not a temperature; give 0 or more"
+        ))),
+    }
 }
 
 pub fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -> Result<()> {

@@ -36,19 +36,11 @@ pub fn images(config: &Config, dir: Option<&Path>, most: usize) -> Result<Source
     let one = |number: usize| {
         let mut colour = vec![0; height * width * channels];
         set.read(Split::Test, number, &mut colour);
-        Image {
-            name: number.to_string(),
-            width,
-            height,
-            colour,
-            alpha: None,
-            profile: Vec::new(),
-            orientation: 1,
-        }
+        Image::new(&number.to_string(), width, height, colour)
     };
     let count = most.min(set.len(Split::Test));
     Ok(Source {
-        images: (0..count).map(one).collect(),
+        images: (0..count).map(one).collect::<Result<_>>()?,
         what: format!("the first {count} test images of {}", set.name()),
     })
 }

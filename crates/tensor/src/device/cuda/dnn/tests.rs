@@ -3,11 +3,10 @@
 use super::descriptor::{Descriptor, Kind, Name, Target};
 use super::engines::{self, Limits};
 use super::epilogue::*;
+use super::gpu_tests::reference::conv;
 use super::operation::{self, Form, Slot};
 use super::problem::{Direction, Problem};
-use crate::compile::{
-    Access, Base, Chain, ConvGeometry, Load, Operand, Place, Step, StepOp, StorePlace,
-};
+use crate::compile::{Access, Base, Chain, Load, Operand, Place, Step, StepOp, StorePlace};
 use crate::graph::DType;
 use crate::op::{BinaryOp, UnaryOp};
 use cudarc::cudnn::sys;
@@ -18,25 +17,6 @@ const H200: &str = r#"{"cudaDeviceId":0,"deviceVer":900,"driverVer":13000,"cudnn
 "l2CacheSize":62914560,"warpSize":32,"maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,
 "reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,
 "maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,"supportCoopLaunch":1,"totalGlobalMem":150000000000}"#;
-
-fn conv(n: usize, size: usize, ci: usize, co: usize, k: usize, stride: usize) -> ConvGeometry {
-    let pad = k / 2;
-    let out = (size + 2 * pad - k) / stride + 1;
-    ConvGeometry {
-        n,
-        h: size,
-        w: size,
-        ci,
-        oh: out,
-        ow: out,
-        co,
-        kh: k,
-        kw: k,
-        stride,
-        pad,
-        filter: crate::op::Filter::Ohwi,
-    }
-}
 
 fn load(offset: usize, dtype: DType, access: Access) -> Load {
     let place = Place {

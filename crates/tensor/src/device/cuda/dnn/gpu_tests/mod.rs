@@ -3,7 +3,7 @@
 
 mod fused;
 mod gpu;
-mod reference;
+pub(super) mod reference;
 
 use crate::compile::ConvGeometry;
 use crate::device::cuda::blas::{Blas, Product};
