@@ -13,12 +13,10 @@ use super::pixels::Coder;
 use super::stack::cost;
 use rrvq::dataset::{Dataset, Split};
 use rrvq::error::{Error, Remedy, Result};
+pub use rrvq::likelihood::causal::PLACES;
+use rrvq::likelihood::causal::{LARGEST, NEAR};
 use rrvq::trained::NamedTensor;
 
-/// Neighbours whose errors count: rows up, columns to the left.
-pub const PLACES: [(usize, isize); 6] = [(0, 1), (1, 0), (1, 1), (1, -1), (0, 2), (2, 0)];
-/// Those of them whose size says how wide to be.
-const NEAR: usize = 4;
 /// Sizes of the near errors, in scales and summed, that part the classes.
 const EDGES: [f32; 8] = [0.5, 1.5, 2.5, 3.5, 4.5, 6.0, 8.0, 11.0];
 pub const CLASSES: usize = EDGES.len() + 1;
@@ -133,6 +131,24 @@ impl Errors {
         (shift, neighbours.narrowing[channel][self.class(at)])
     }
 
+    /// The same for a likelihood that was trained to follow errors, from its numbers of the pixel; see
+    /// [`rrvq::likelihood::causal`].
+    #[inline(always)]
+    pub fn causal(&self, numbers: &[f32], pixel: usize, channel: usize) -> (f32, f32) {
+        let at = self.at(pixel, channel);
+        let (mut shift, mut near) = (0.0, 0.0);
+        for (k, place) in PLACES.into_iter().enumerate() {
+            let [error, inverse] = self.neighbour(at, place);
+            shift += numbers[k * self.channels + channel] * error;
+            if k < NEAR {
+                let size = error.abs() * inverse;
+                near += size / (1.0 + size / LARGEST);
+            }
+        }
+        let growth = numbers[PLACES.len() * self.channels + channel];
+        (shift, 1.0 / (1.0 + growth * near))
+    }
+
     /// The class of a sample, by how large the near errors are.
     #[inline(always)]
     fn class(&self, at: usize) -> usize {
@@ -181,6 +197,12 @@ pub fn fit(
         ));
     }
     let bins = networks.bins();
+    if bins.causal {
+        return Err(Error::new(format!(
+            "a model whose model.likelihood is \"{}\" follows the pixels before by its training; pack it without fitting neighbours",
+            config.likelihood
+        )));
+    }
     // The same draws for both passes.
     let mut each = |work: &mut dyn FnMut(&Tile, &[f32]), networks: &mut Networks| -> Result<()> {
         for first in (0..count).step_by(AT_ONCE) {

@@ -9,14 +9,15 @@
 //! - weights are integers, and the sum over components is exact;
 //! - byte v adds v: every byte has at least one count.
 //!
-//! Before a channel is coded, its neighbours may move means and scales ([`super::neighbours`]).
+//! Before a channel is coded, its neighbours may move means and scales: as the likelihood was trained to
+//! ([`rrvq::likelihood::causal`]), or as was fitted when the model was packed ([`super::neighbours`]).
 //!
 //! Red is coded first, then green given red, then blue given both: the values move the means, and the component a pixel
 //! came from is weighed anew by how well it explained the values so far.
 
 use super::neighbours::{Errors, Neighbours};
 use super::stack::{PRECISION, Slot, TOTAL};
-use rrvq::likelihood::Bins;
+use rrvq::likelihood::{Bins, causal};
 use std::sync::LazyLock;
 
 /// Beyond this many scales from the mean, a logistic is as good as 0 or 1.
@@ -165,6 +166,8 @@ pub struct Coder {
     /// What neighbours say, and what is known of them.
     neighbours: Option<Neighbours>,
     errors: Errors,
+    /// Weights as the network gave them, for a causal likelihood.
+    given: Vec<Lanes<u32>>,
     /// Mean and 1 / s of the channel at hand, all components together, as the network gave them.
     whole: [f32; 2],
 }
@@ -172,9 +175,11 @@ pub struct Coder {
 impl Coder {
     /// For tiles of so many pixels a side.
     pub fn new(bins: Bins, side: usize, neighbours: Option<Neighbours>) -> Coder {
+        let remembers = bins.causal || neighbours.is_some();
         Coder {
-            errors: Errors::new(if neighbours.is_some() { side } else { 0 }, bins.channels),
+            errors: Errors::new(if remembers { side } else { 0 }, bins.channels),
             neighbours,
+            given: vec![[0; LANES]; bins.components.div_ceil(LANES)],
             whole: [0.0; 2],
             bins,
             table: &LOGISTIC,
@@ -203,7 +208,7 @@ impl Coder {
         self.start(numbers);
         for (channel, &byte) in bytes.iter().enumerate() {
             self.prepare(numbers, channel, &bytes[..channel]);
-            self.listen(pixel, channel);
+            self.listen(pixel, numbers, channel);
             slots[channel] = self.slot(byte as u32);
             self.note(pixel, channel, byte);
             if channel + 1 < bytes.len() {
@@ -225,7 +230,7 @@ impl Coder {
         for channel in 0..bytes.len() {
             let (earlier, rest) = bytes.split_at_mut(channel);
             self.prepare(numbers, channel, earlier);
-            self.listen(pixel, channel);
+            self.listen(pixel, numbers, channel);
             let place = next(Asked::Place)?;
             let (byte, slot) = self.find(place);
             next(Asked::Taken(slot))?;
@@ -264,6 +269,8 @@ impl Coder {
             });
         }
         self.balance();
+        let given = self.given.iter_mut().zip(&self.groups);
+        given.for_each(|(given, group)| *given = group.weights);
     }
 
     /// What is missing to the whole goes to the heaviest; what is over is taken off from the end.
@@ -319,9 +326,20 @@ impl Coder {
     /// The sum over all components, each by its weight: eight of them by halves, then eight after eight.
     #[inline(always)]
     fn weighted(&self, term: impl Fn(&Group, usize) -> f32) -> f32 {
+        let now = self.groups.iter().map(|group| &group.weights);
+        self.weighted_by(now, term)
+    }
+
+    #[inline(always)]
+    fn weighted_by<'a>(
+        &self,
+        weights: impl Iterator<Item = &'a Lanes<u32>>,
+        term: impl Fn(&Group, usize) -> f32,
+    ) -> f32 {
         const SHARE: f32 = 1.0 / (1 << WEIGHT_BITS) as f32;
-        self.groups.iter().fold(0.0, |sum, group| {
-            let terms: Lanes<f32> = std::array::from_fn(|i| match group.weights[i] {
+        let groups = self.groups.iter().zip(weights);
+        groups.fold(0.0, |sum, (group, weights)| {
+            let terms: Lanes<f32> = std::array::from_fn(|i| match weights[i] {
                 0 => 0.0,
                 weight => weight as i32 as f32 * SHARE * term(group, i),
             });
@@ -330,17 +348,25 @@ impl Coder {
         })
     }
 
-    /// Lets the neighbours have their say about the channel that was prepared.
+    /// Moves means and scales of the channel that was prepared by the errors of its neighbours.
     #[inline(always)]
-    fn listen(&mut self, pixel: usize, channel: usize) {
-        let Some(neighbours) = &self.neighbours else {
+    fn listen(&mut self, pixel: usize, numbers: &[f32], channel: usize) {
+        let (shift, narrowing) = if self.bins.causal {
+            // Errors are told by the weights before any channel of the pixel was seen.
+            let mean = self.weighted_by(self.given.iter(), |g, i| g.means[i]);
+            let scale = self.weighted_by(self.given.iter(), |g, i| 1.0 / g.inverses[i]);
+            self.whole = [mean.max(-causal::BORDER).min(causal::BORDER), 1.0 / scale];
+            let own = &numbers[self.bins.of_components()..self.bins.numbers()];
+            self.errors.causal(own, pixel, channel)
+        } else if let Some(neighbours) = &self.neighbours {
+            self.whole = [
+                self.weighted(|g, i| g.means[i]),
+                self.weighted(|g, i| g.inverses[i]),
+            ];
+            self.errors.hint(neighbours, pixel, channel)
+        } else {
             return;
         };
-        let (shift, narrowing) = self.errors.hint(neighbours, pixel, channel);
-        self.whole = [
-            self.weighted(|g, i| g.means[i]),
-            self.weighted(|g, i| g.inverses[i]),
-        ];
         for group in &mut self.groups {
             group.means.iter_mut().for_each(|mean| *mean += shift);
             let inverses = group.inverses.iter_mut();
@@ -351,7 +377,7 @@ impl Coder {
     /// Notes how far the network was off.
     #[inline(always)]
     fn note(&mut self, pixel: usize, channel: usize, byte: u8) {
-        if self.neighbours.is_some() {
+        if self.bins.causal || self.neighbours.is_some() {
             let [mean, inverse] = self.whole;
             let centre = (byte as f32 + 0.5) * self.bins.width - 128.0 * self.bins.width;
             self.errors.note(pixel, channel, centre - mean, inverse);
@@ -464,6 +490,7 @@ mod tests {
             components,
             coefficients: true,
             width: 1.0 / 128.0,
+            causal: false,
         }
     }
 

@@ -69,9 +69,10 @@ fn come_back(codec: &mut (Workers, Identity), images: &[Image]) -> Summary {
     summary
 }
 
-const KINDS: [&[&str]; 9] = [
+const KINDS: [&[&str]; 10] = [
     &[],
     &["model.likelihood=mixture", "model.mixtures=3"],
+    &["model.likelihood=mixture-causal", "model.mixtures=9"],
     &["model.likelihood=logistic-channel", "model.top=uniform"],
     &[
         "model.prior=direct",
@@ -129,12 +130,25 @@ fn neighbours_bring_images_back() {
         come_back(&mut codec, &images);
         let (plain, _) = write(&mut (coding::workers(&config).0, identity), &images);
         let (moved, _) = write(&mut codec, &images);
-        assert!(plain != moved, "{kind:?}: they have no effect");
+        // A causal likelihood has learnt what to make of its neighbours.
+        let causal = config.likelihood == "mixture-causal";
+        assert_eq!(plain == moved, causal, "{kind:?}: have they an effect?");
         neighbours.pull[channels - 1][2] = *odd;
         neighbours.narrowing[0][3] = *odd;
         let mut codec = (codec.0.with_neighbours(Some(neighbours)), identity);
         come_back(&mut codec, &images);
     }
+}
+
+/// A likelihood that follows its neighbours by itself is not corrected a second time.
+#[test]
+fn neighbours_are_not_fitted_to_a_causal_likelihood() {
+    let config = settings(&["model.likelihood=mixture-causal", "model.mixtures=3"]);
+    let (model, theta) = model(&config);
+    let mut networks = Networks::new(&model, &theta).unwrap();
+    let data = Swatches::new(config.size, 8, 8);
+    let error = neighbours::fit(&mut networks, &data, 8, |_| ()).unwrap_err();
+    assert!(error.to_string().contains("mixture-causal"), "{error}");
 }
 
 /// What is fitted makes files of other images smaller, and has its part in the model's name.
@@ -285,7 +299,13 @@ fn a_tile_does_not_see_its_neighbours() {
 /// A chunk costs what the ELBO says, and the first tile's bits are all that comes on top.
 #[test]
 fn the_price_is_the_elbo() {
-    let config = settings(&["model.likelihood=mixture", "model.mixtures=3"]);
+    for likelihood in ["mixture", "mixture-causal"] {
+        price_of(&format!("model.likelihood={likelihood}"));
+    }
+}
+
+fn price_of(likelihood: &str) {
+    let config = settings(&[likelihood, "model.mixtures=3"]);
     let (model, theta) = model(&config);
     let identity = Identity::of(&model, &theta, None).unwrap();
     let workers = Workers::new(&model, &theta).unwrap();

@@ -51,9 +51,10 @@ fn deep() -> Codec {
     ]))
 }
 
-const KINDS: [&[&str]; 7] = [
+const KINDS: [&[&str]; 8] = [
     &[],
     &["model.likelihood=mixture", "model.mixtures=3"],
+    &["model.likelihood=mixture-causal", "model.mixtures=3"],
     &["model.likelihood=logistic-channel", "model.top=uniform"],
     &[
         "model.prior=direct",

@@ -50,13 +50,13 @@ section! {
         temperature: Temperature = Temperature::default(),
         /// Free bits: KL below this many nats a position is not pushed down (per layer, averaged over the batch).
         free_bits: f64 = 0.02,
-        /// Likelihood of a pixel: "logistic" (one learnt scale), "logistic-channel" (one per channel) or "mixture".
+        /// Likelihood of a pixel: "logistic" (one learnt scale), "logistic-channel" (one per channel), "mixture", or "mixture-causal" (it follows the errors of pixels before).
         likelihood: String = "logistic".into(),
         /// Log scale of a logistic likelihood at the start; bytes span -0.5 to 0.5.
         log_scale: f64 = -3.5,
-        /// Components of the "mixture" likelihood.
+        /// Components of the mixture likelihoods.
         mixtures: usize = 10,
-        /// Log scale of the "mixture" likelihood's components at the start; bytes span -1 to 1.
+        /// Log scale of the mixture likelihoods' components at the start; bytes span -1 to 1.
         mixture_log_scale: f64 = -1.75,
         /// How a map grows on the way down: "transposed" convolution or "nearest" neighbour and a convolution.
         grow: Grow = Grow::Transposed,

@@ -72,6 +72,7 @@ impl Likelihood for Kind {
             components: 1,
             coefficients: false,
             width: BIN,
+            causal: false,
         })
     }
 }

@@ -26,24 +26,25 @@ const SPREAD: f32 = 0.9;
 
 /// The decoder's output read as a mixture.
 pub struct Mixture<'g> {
-    /// [n · h · w, slots · m].
-    raw: Var<'g>,
+    /// [n · h · w, slots · m], or wider where a likelihood adds numbers of its own behind these.
+    pub(super) raw: Var<'g>,
     /// Where the components' means lie around, [m].
     centres: Var<'g>,
     /// Added to raw log scales.
     log_scale: f32,
     /// Of the picture: n, h, w, channels.
-    shape: [usize; 4],
-    components: usize,
+    pub(super) shape: [usize; 4],
+    pub(super) components: usize,
 }
 
 /// Numbers a component has for each pixel.
-fn slots(image_channels: usize) -> usize {
+pub(super) fn slots(image_channels: usize) -> usize {
     1 + 2 * image_channels + image_channels * (image_channels - 1) / 2
 }
 
 impl<'g> Mixture<'g> {
-    fn draw(builder: &Builder<'g>, raw: Var<'g>) -> Self {
+    /// Reads a mixture from the first channels of `raw`, which may have more.
+    pub(super) fn draw(builder: &Builder<'g>, raw: Var<'g>) -> Self {
         let (g, config) = (builder.graph, builder.config);
         let components = config.mixtures;
         let centres = g.param("likelihood.centres", &[components], Init::Constant(0.0));
@@ -75,7 +76,7 @@ impl<'g> Mixture<'g> {
             .slice(1, (slot - first) * m, m)
     }
 
-    fn logits(&self) -> Var<'g> {
+    pub(super) fn logits(&self) -> Var<'g> {
         self.slot(0)
     }
 
@@ -85,7 +86,7 @@ impl<'g> Mixture<'g> {
     }
 
     /// The mean of a channel given the values of the channels before it, in [−1, 1].
-    fn mean_given(&self, channel: usize, earlier: &[Var<'g>]) -> Var<'g> {
+    pub(super) fn mean_given(&self, channel: usize, earlier: &[Var<'g>]) -> Var<'g> {
         let first = 1 + 2 * self.shape[3] + channel * channel.saturating_sub(1) / 2;
         let terms = earlier.iter().take(channel).enumerate();
         terms.fold(self.own_mean(channel), |mean, (i, &value)| {
@@ -94,9 +95,34 @@ impl<'g> Mixture<'g> {
     }
 
     /// 1 / s of a channel. The bound from below is soft: a scale near it still has a slope.
-    fn inverse_scale(&self, channel: usize) -> Var<'g> {
+    pub(super) fn inverse_scale(&self, channel: usize) -> Var<'g> {
         let raw = self.slot(1 + self.shape[3] + channel) + self.log_scale;
         (-(raw.softplus() + LEAST_LOG_SCALE as f32)).exp()
+    }
+
+    /// The values of each channel, in [−1, 1], [n · h · w, 1] each.
+    pub(super) fn values(&self, bytes: Var<'g>) -> Vec<Var<'g>> {
+        let [n, h, w, channels] = self.shape;
+        let bytes = bytes.reshape(&[n * h * w, channels]);
+        (0..channels)
+            .map(|c| (bytes.slice(1, c, 1) + 0.5) * BIN - 1.0)
+            .collect()
+    }
+
+    /// log p(x) of each image, from the means and inverse scales of a channel's components.
+    pub(super) fn log_likelihood_of(
+        &self,
+        bytes: Var<'g>,
+        channel: impl Fn(usize) -> (Var<'g>, Var<'g>),
+    ) -> Var<'g> {
+        let [n, h, w, channels] = self.shape;
+        let bytes = bytes.reshape(&[n * h * w, channels]);
+        let joint = (0..channels).fold(self.logits(), |sum, c| {
+            let (mean, inverse_scale) = channel(c);
+            sum + log_mass(bytes.slice(1, c, 1), mean, inverse_scale, BIN)
+        });
+        let log_p = log_sum_exp(joint) - log_sum_exp(self.logits());
+        log_p.reshape(&[n, h * w]).sum_last()
     }
 }
 
@@ -126,28 +152,17 @@ impl Likelihood for Kind {
             components: config.mixtures,
             coefficients: true,
             width: BIN,
+            causal: false,
         })
     }
 }
 
 impl<'g> Pixels<'g> for Mixture<'g> {
     fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
-        let [n, h, w, channels] = self.shape;
-        let bytes = bytes.reshape(&[n * h * w, channels]);
-        let channel = |c: usize| bytes.slice(1, c, 1);
-        let values: Vec<Var<'g>> = (0..channels)
-            .map(|c| (channel(c) + 0.5) * BIN - 1.0)
-            .collect();
-        let joint = (0..channels).fold(self.logits(), |sum, c| {
-            sum + log_mass(
-                channel(c),
-                self.mean_given(c, &values),
-                self.inverse_scale(c),
-                BIN,
-            )
-        });
-        let log_p = log_sum_exp(joint) - log_sum_exp(self.logits());
-        log_p.reshape(&[n, h * w]).sum_last()
+        let values = self.values(bytes);
+        self.log_likelihood_of(bytes, |c| {
+            (self.mean_given(c, &values), self.inverse_scale(c))
+        })
     }
 
     /// What a coder needs for each pixel, m numbers a slot: weights, means before what earlier channels add, 1 / s,

@@ -2,6 +2,7 @@
 //!
 //! A kind implements [`Likelihood`]. To add one, write its file and name it in [`KINDS`].
 
+pub mod causal;
 pub mod logistic;
 pub mod mixture;
 
@@ -11,7 +12,12 @@ use crate::nn::Builder;
 use rrvq_tensor::Var;
 
 /// Every kind of likelihood, in the order help texts list them.
-pub static KINDS: &[&dyn Likelihood] = &[&logistic::SHARED, &logistic::PER_CHANNEL, &mixture::Kind];
+pub static KINDS: &[&dyn Likelihood] = &[
+    &logistic::SHARED,
+    &logistic::PER_CHANNEL,
+    &mixture::Kind,
+    &causal::Kind,
+];
 
 /// The kind called `name`.
 pub fn find(name: &str) -> Result<&'static dyn Likelihood> {
@@ -64,7 +70,8 @@ pub trait Pixels<'g> {
 }
 
 /// How the numbers of a pixel are to be read: for each of `components`, its weight; a mean for each channel; 1 / s for
-/// each channel; and, where there are coefficients, one for each pair of channels, (1, 0), (2, 0), (2, 1).
+/// each channel; and, where there are coefficients, one for each pair of channels, (1, 0), (2, 0), (2, 1). Behind these,
+/// where it is causal, the numbers that [`causal`] describes, once a pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bins {
     /// Channels of a pixel.
@@ -75,11 +82,19 @@ pub struct Bins {
     pub coefficients: bool,
     /// Width of a byte's bin; 128 bins lie below zero.
     pub width: f32,
+    /// Whether means and scales follow the errors of pixels before, as [`causal`] says.
+    pub causal: bool,
 }
 
 impl Bins {
     /// Numbers of a pixel.
     pub fn numbers(&self) -> usize {
+        let causal = self.channels * causal::SLOTS;
+        self.of_components() + if self.causal { causal } else { 0 }
+    }
+
+    /// Those of the components; the causal ones come behind them.
+    pub fn of_components(&self) -> usize {
         let pairs = self.channels * (self.channels - 1) / 2;
         self.components * (1 + 2 * self.channels + if self.coefficients { pairs } else { 0 })
     }
