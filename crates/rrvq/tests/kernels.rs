@@ -203,7 +203,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
     );
     all.extend(plans(&bench(4, 24, 32, 256, 4), reinmax, F32));
     all.extend(plans(&bench(4, 20, 12, 40, 3), reinmax, F32));
-    let changes: [fn(&mut Config); 9] = [
+    let changes: [fn(&mut Config); 10] = [
         |config| config.model.code_start = CodeStart::Embeddings,
         |config| config.model.latent = "gaussian".into(),
         |config| config.model.latent = "nearest".into(),
@@ -214,6 +214,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         },
         |config| config.model.latent = "bernoulli".into(),
         |config| config.model.latent = "fsq".into(),
+        |config| config.model.likelihood = "mixture-causal".into(),
         |config| config.model.prior = PriorKind::Direct,
         |config| config.model.backbone = Backbone::Mlp,
         |config| config.train.estimator = Estimator::Vimco,

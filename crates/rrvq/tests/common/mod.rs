@@ -146,5 +146,17 @@ pub fn small_models() -> Vec<(&'static str, Config)> {
         "model.likelihood=\"logistic-channel\"",
         "train.optimiser=\"adam\"",
     ]);
-    vec![("even sizes", even), ("odd sizes", odd)]
+    let causal = with(&[
+        "model.channels=12",
+        "model.codes=20",
+        "model.sample=\"reinmax\"",
+        "model.temperature={start=2, end=1}",
+        "model.likelihood=\"mixture-causal\"",
+        "model.mixtures=3",
+    ]);
+    vec![
+        ("even sizes", even),
+        ("odd sizes", odd),
+        ("causal mixture", causal),
+    ]
 }
