@@ -5,7 +5,7 @@ use common::Scratch;
 use std::time::{Duration, Instant};
 
 #[test]
-#[ignore = "trains both models in full: up to two minutes, in release"]
+#[ignore = "trains both models in full: up to two minutes"]
 fn one_layer_draws_patchworks_and_a_hierarchy_does_not() {
     let scratch = Scratch::new();
     let begin = Instant::now();
