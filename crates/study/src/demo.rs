@@ -228,6 +228,7 @@ fn write_report(
             x_label: "step".into(),
             y_label: "bits per dim".into(),
             log_x: false,
+            log_y: false,
             dots: false,
             series: curves,
         })
