@@ -9,7 +9,7 @@ mod runs;
 mod section;
 
 pub use page::PAGE;
-pub use runs::{Attempt, Trial, Wanted};
+pub use runs::{Attempt, Trial, Wanted, first_images};
 pub use section::{Claim, Section, Stored, Verdict};
 
 use crate::studies::STUDIES;

@@ -23,8 +23,8 @@ pub struct Wanted {
     pub name: String,
     /// Its settings; `train.steps` is what it takes at the quick scale.
     pub config: Config,
-    /// Minutes of training at the full scale.
-    pub full_minutes: f64,
+    /// Minutes of training at the full scale in place of steps.
+    pub full_minutes: Option<f64>,
     /// Minutes of training at the quick scale in place of steps, for comparisons at equal cost.
     pub quick_minutes: Option<f64>,
 }
@@ -35,7 +35,7 @@ impl Wanted {
         Ok(Wanted {
             name: name.into(),
             config: Config::preset(name)?,
-            full_minutes: 5.0,
+            full_minutes: None,
             quick_minutes: None,
         })
     }
@@ -70,7 +70,7 @@ impl Wanted {
 
     /// The same with so many steps at the quick scale and minutes at the full one.
     pub fn budget(mut self, quick_steps: usize, full_minutes: f64) -> Wanted {
-        (self.config.train.steps, self.full_minutes) = (quick_steps, full_minutes);
+        (self.config.train.steps, self.full_minutes) = (quick_steps, Some(full_minutes));
         self
     }
 
@@ -225,7 +225,7 @@ impl Context<'_> {
         let planned = match self.settings.scale {
             Scale::Smoke => None,
             Scale::Quick => wanted.quick_minutes,
-            Scale::Full => Some(wanted.full_minutes),
+            Scale::Full => wanted.full_minutes,
         };
         match (self.settings.scale, minutes.or(planned)) {
             (Scale::Smoke, None) => config.train.steps = SMOKE_STEPS,

@@ -1,0 +1,62 @@
+//! Models that several studies share, so that each is trained once.
+
+use crate::framework::{Context, Wanted};
+use rrvq::{Error, Result};
+
+/// Steps of a small model at the quick scale.
+const QUICK_STEPS: usize = 400;
+
+/// A small preset on any data set, or the preset of the data set for a GPU.
+fn of(context: &Context<'_>, data: &str, small: &str, large: [(&str, &str); 3]) -> Result<Wanted> {
+    let Some((_, large)) = large.iter().find(|(name, _)| *name == data) else {
+        let message = format!("there is no model for the data set {data}; please report this");
+        return Err(Error::new(message));
+    };
+    let wanted = Wanted::preset(context.preset(small, large))?.on(data);
+    let mut wanted = wanted.budget(QUICK_STEPS, 8.0);
+    if context.by_scale(true, true, false) && data == "celeba" {
+        // Half as large as the paper's, and as the small models are made for.
+        wanted.config.model.size = 32;
+    }
+    Ok(wanted)
+}
+
+/// Five layers of codes (RRVQ-VAE).
+pub fn five_layers(context: &Context<'_>, data: &str) -> Result<Wanted> {
+    let large = [
+        ("cifar10", "l5-cifar10"),
+        ("svhn", "l5-svhn"),
+        ("celeba", "l5-celeba"),
+    ];
+    of(context, data, "small-l5-cifar10", large)
+}
+
+/// The paper's deepest model; five layers at smaller scales.
+pub fn deepest(context: &Context<'_>, data: &str) -> Result<Wanted> {
+    let large = [
+        ("cifar10", "l32-cifar10"),
+        ("svhn", "l32-svhn"),
+        ("celeba", "l32-celeba"),
+    ];
+    of(context, data, "small-l5-cifar10", large)
+}
+
+/// One layer of codes with variances of 1 and a uniform prior (rVQ-VAE).
+pub fn one_layer(context: &Context<'_>, data: &str) -> Result<Wanted> {
+    let large = [
+        ("cifar10", "rvq-cifar10"),
+        ("svhn", "rvq-svhn"),
+        ("celeba", "rvq-celeba"),
+    ];
+    of(context, data, "small-rvq-cifar10", large)
+}
+
+/// The continuous twin of [`deepest`] (Spatial-VAE).
+pub fn continuous(context: &Context<'_>, data: &str) -> Result<Wanted> {
+    let large = [
+        ("cifar10", "spatial32-cifar10"),
+        ("svhn", "spatial32-svhn"),
+        ("celeba", "spatial32-celeba"),
+    ];
+    of(context, data, "small-spatial-cifar10", large)
+}
