@@ -186,9 +186,13 @@ pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow)
     let folders = folders(&settings.data)?;
     let usable = |study: &dyn Study| {
         let wants = study.data();
-        wants.is_empty() || wants.iter().any(|n| *n == "swatches" || folders.contains_key(n))
+        wants.is_empty()
+            || wants
+                .iter()
+                .any(|n| *n == "swatches" || folders.contains_key(n))
     };
-    let (able, unable): (Vec<&&dyn Study>, Vec<&&dyn Study>) = studies.iter().partition(|s| usable(**s));
+    let (able, unable): (Vec<&&dyn Study>, Vec<&&dyn Study>) =
+        studies.iter().partition(|s| usable(**s));
     for study in unable {
         let why = format!("it needs {}", study.data().join(" or "));
         if studies.len() == 1 {
@@ -221,7 +225,9 @@ pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow)
         0 => Ok(()),
         1 if studies.len() == 1 => Err(failed.remove(0).1),
         _ => {
-            let told = failed.iter().map(|(name, error)| format!("{name}: {error}"));
+            let told = failed
+                .iter()
+                .map(|(name, error)| format!("{name}: {error}"));
             let told = told.collect::<Vec<_>>().join("; ");
             Err(Error::new(format!("some studies failed; {told}")))
         }
@@ -248,7 +254,11 @@ fn one(
         let mut section = Section::begin(&settings.out, study.name())?;
         study.run(&mut context, &mut section)?;
         let minutes = begin.elapsed().as_secs_f64() / 60.0;
-        section.store(settings, settings.command(study), [minutes, context.trained / 60.0])
+        section.store(
+            settings,
+            settings.command(study),
+            [minutes, context.trained / 60.0],
+        )
     };
     (made(), context.stopped)
 }

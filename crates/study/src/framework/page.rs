@@ -35,7 +35,10 @@ pub(super) fn write(out: &Path, studies: &[&dyn Study]) -> Result<()> {
         .paragraph("Each study takes one table, figure or theorem of the paper, measures it with this program, and says whether the claim holds. A verdict is of the runs on this page: their scale, seeds and minutes stand in each section.")
         .prose_table(&["study", "claim", "paper", "ours", "verdict"], &summary);
     if !missing.is_empty() {
-        page = page.paragraph(&format!("Not run into this folder: {}.", missing.join(", ")));
+        page = page.paragraph(&format!(
+            "Not run into this folder: {}.",
+            missing.join(", ")
+        ));
     }
     for (study, stored) in &found {
         page = page

@@ -184,7 +184,12 @@ impl Chart {
         }
         canvas.line((LEFT, bottom), (right, bottom), SOFT, 2);
         let middle = (LEFT + right) / 2.0;
-        canvas.text(&self.x_label, (middle, bottom + 35.0), SOFT, Alignment::Center);
+        canvas.text(
+            &self.x_label,
+            (middle, bottom + 35.0),
+            SOFT,
+            Alignment::Center,
+        );
         canvas.upwards(&self.y_label, (10.0, (TITLE + ABOVE + bottom) / 2.0), SOFT);
     }
 }

@@ -19,7 +19,9 @@ fn norms(trial: &Trial, layer: usize) -> Result<Vec<f64>> {
     let model = trial.trained.model();
     let name = codebook::mean_name(&codebook::name(layer));
     let entry = model.layout.get(&name).ok_or_else(|| {
-        Error::new(format!("the model has no codebook {name}; please report this"))
+        Error::new(format!(
+            "the model has no codebook {name}; please report this"
+        ))
     })?;
     let means = &trial.trained.theta()[entry.offset..entry.offset + entry.len()];
     let each = means.len() / trial.trained.config().model.codes.at(layer);
@@ -38,7 +40,11 @@ fn colour(share: f64) -> [u8; 3] {
     ];
     let place = share.clamp(0.0, 1.0) * (STOPS.len() - 1) as f64;
     let (low, part) = ((place as usize).min(STOPS.len() - 2), place.fract());
-    let part = if place as usize == STOPS.len() - 1 { 1.0 } else { part };
+    let part = if place as usize == STOPS.len() - 1 {
+        1.0
+    } else {
+        part
+    };
     std::array::from_fn(|c| (STOPS[low][c] * (1.0 - part) + STOPS[low + 1][c] * part) as u8)
 }
 
@@ -150,13 +156,16 @@ impl Study for Codes {
                     ]);
                 }
             }
-            let caption = format!("{data}: test images, and below each its codes from layer 1 to the top");
+            let caption =
+                format!("{data}: test images, and below each its codes from layer 1 to the top");
             section.picture(data, &grid(&sheet, shown, 2, 2)?, &caption)?;
             let (own, other) = lowest;
             section.claim(
                 &format!("On {data}, z_1 drawn as an image looks somewhat like the picture."),
                 "shown for two images",
-                format!("correlation of norm and lightness {own:.2}; with another image's {other:.2}"),
+                format!(
+                    "correlation of norm and lightness {own:.2}; with another image's {other:.2}"
+                ),
                 Verdict::below(other, own, 0.05),
             );
         }
@@ -193,7 +202,10 @@ mod tests {
         let pixel = |x: usize, y: usize| &picture.pixels()[3 * (y * 4 + x)..][..3];
         assert_eq!(pixel(0, 0), pixel(1, 1));
         assert_eq!(pixel(3, 0), pixel(0, 3));
-        assert_eq!((pixel(0, 0), pixel(3, 3)), (&colour(0.0)[..], &colour(1.0)[..]));
+        assert_eq!(
+            (pixel(0, 0), pixel(3, 3)),
+            (&colour(0.0)[..], &colour(1.0)[..])
+        );
         let grey = Picture::new([4, 4, 1], (0..16).map(|i| (i / 8) * 100).collect()).unwrap();
         assert_eq!(lightness(&grey, 2), [0.0, 0.0, 400.0, 400.0]);
     }

@@ -286,16 +286,24 @@ impl Study for Entropy {
             let d = 5.0 + delta * delta / (1.0 - delta);
             WorstCase::rvq(CODES, d, delta).exact() > softmax(d).exact()
         });
-        let not = [1.1, 1.5, 2.0].iter().all(|&delta| {
-            WorstCase::rvq(CODES, 20.0, delta).exact() < softmax(20.0).exact()
-        });
+        let not = [1.1, 1.5, 2.0]
+            .iter()
+            .all(|&delta| WorstCase::rvq(CODES, 20.0, delta).exact() < softmax(20.0).exact());
         section.claim(
             "For large inputs rVQ has the higher entropy if δ < 1 (Corollary).",
             "if δ < 1",
             format!(
                 "five values of δ below 1: {}; three above 1: {}",
-                if held { "rVQ higher in all" } else { "not in all" },
-                if not { "softmax higher in all" } else { "not in all" }
+                if held {
+                    "rVQ higher in all"
+                } else {
+                    "not in all"
+                },
+                if not {
+                    "softmax higher in all"
+                } else {
+                    "not in all"
+                }
             ),
             Verdict::of(held),
         );

@@ -204,14 +204,21 @@ impl Tiny {
         let graph = Graph::new();
         let elbo = Hierarchy::new(&graph, &self.model.config, BATCH).scored_elbo();
         let (Some(log_q), Some(weight)) = (elbo.log_q, elbo.log_weight) else {
-            return Err(Error::new("a scored ELBO has log weights; please report this"));
+            return Err(Error::new(
+                "a scored ELBO has log weights; please report this",
+            ));
         };
         let share = |name: &str| graph.input(name, &[BATCH, 1], DType::F32);
         let (a, c) = (share("a"), share("c"));
         let slope = self.gradient(&graph, (a * weight + c * log_q).sum());
         let names: Vec<String> = (0..elbo.samples.len()).map(|l| format!("z{l}")).collect();
         let mut outputs = vec![("log_q", log_q), ("weight", weight), ("slope", slope)];
-        outputs.extend(names.iter().map(String::as_str).zip(elbo.samples.iter().copied()));
+        outputs.extend(
+            names
+                .iter()
+                .map(String::as_str)
+                .zip(elbo.samples.iter().copied()),
+        );
         let mut program = Program::new(&Device::Cpu, &graph, &self.model.layout, &outputs)?;
         let none = vec![0.0f32; BATCH];
         // Hotter and hotter: where noise is all there is, all states are alike likely.
@@ -228,8 +235,10 @@ impl Tiny {
             ];
             self.run(&mut program, counter(batch, 0), &given)?;
             let (log_q, weight) = (program.output("log_q")?, program.output("weight")?);
-            let layers: Result<Vec<_>> =
-                names.iter().map(|name| Ok(program.output(name)?.into_owned())).collect();
+            let layers: Result<Vec<_>> = names
+                .iter()
+                .map(|name| Ok(program.output(name)?.into_owned()))
+                .collect();
             let layers = layers?;
             for i in 0..BATCH {
                 let own = layers.iter().flat_map(|all| {
@@ -267,7 +276,10 @@ impl Tiny {
             ];
             self.run(&mut program, counter(batch, 0), &given)?;
             let found = program.output("slope")?;
-            slope.iter_mut().zip(found.iter()).for_each(|(s, v)| *s += *v as f64);
+            slope
+                .iter_mut()
+                .zip(found.iter())
+                .for_each(|(s, v)| *s += *v as f64);
         }
         // The loss is minus the bound, in bits a dimension.
         let per_dim = -1.0 / nats_per_dim(&self.model.config);
@@ -293,7 +305,10 @@ impl Tiny {
         }
         let n = batches as f64;
         let mean: Vec<f64> = sum.iter().map(|s| s / n).collect();
-        let spread = squares.iter().zip(&mean).map(|(s, m)| (s / n - m * m).max(0.0));
+        let spread = squares
+            .iter()
+            .zip(&mean)
+            .map(|(s, m)| (s / n - m * m).max(0.0));
         let variance = spread.map(|v| v * n / (n - 1.0) * BATCH as f64).collect();
         Ok((mean, variance))
     }
@@ -429,13 +444,14 @@ impl Study for Estimators {
             ],
             &rows,
         )?;
-        let points = found.iter().map(|(name, quality)| {
-            Series::new(*name, vec![(quality.deviation, quality.bias)])
-        });
+        let points = found
+            .iter()
+            .map(|(name, quality)| Series::new(*name, vec![(quality.deviation, quality.bias)]));
         section.chart(
             "bias-variance",
             &Chart {
-                title: "Bias against standard deviation of a sample, shares of the exact gradient".into(),
+                title: "Bias against standard deviation of a sample, shares of the exact gradient"
+                    .into(),
                 x_label: "standard deviation".into(),
                 y_label: "bias".into(),
                 dots: true,
@@ -489,7 +505,12 @@ mod tests {
         let found = judge(&exact, &mean, &variance, 200, &all);
         // It has no bias: what is found is noise, and noise is small enough to see one.
         assert!(found.error < 0.15, "{}", found.error);
-        assert!(found.bias < 2.0 * found.error, "{} ± {}", found.bias, found.error);
+        assert!(
+            found.bias < 2.0 * found.error,
+            "{} ± {}",
+            found.bias,
+            found.error
+        );
         let wrong: Vec<f64> = exact.iter().map(|v| v * 1.5).collect();
         assert!(judge(&wrong, &mean, &variance, 200, &all).bias > 0.2);
     }

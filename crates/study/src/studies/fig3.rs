@@ -146,10 +146,15 @@ impl Study for Fig3 {
                 let caption = format!("{data}, ℓ = {}: a row holds the layers above", layer + 1);
                 section.picture(&format!("{data}-layer-{}", layer + 1), &sheet, &caption)?;
             }
-            let points = found.iter().rev().map(|(l, deviation, _)| (*l as f64, *deviation));
+            let points = found
+                .iter()
+                .rev()
+                .map(|(l, deviation, _)| (*l as f64, *deviation));
             lines.push(Series::new(data, points.collect()));
             let (top, bottom) = (found[0], found[layers - 1]);
-            let told = found.iter().map(|(l, d, c)| format!("{l}: {d:.1} ({:.0} %)", 100.0 * c));
+            let told = found
+                .iter()
+                .map(|(l, d, c)| format!("{l}: {d:.1} ({:.0} %)", 100.0 * c));
             section.claim(
                 &format!("On {data}, layers decide different things: high ones the whole picture, low ones its detail."),
                 "shown",
@@ -190,7 +195,9 @@ mod tests {
     fn the_spread_is_that_over_columns_and_its_coarse_part_is_told() {
         let flat = |v: u8| Picture::new([8, 8, 3], vec![v; 192]).unwrap();
         // Rows differ, columns do not.
-        let rows: Vec<Picture> = (0..16).map(|i| flat(if i < SIDE { 10 } else { 200 })).collect();
+        let rows: Vec<Picture> = (0..16)
+            .map(|i| flat(if i < SIDE { 10 } else { 200 }))
+            .collect();
         assert_eq!(spread(&rows), (0.0, 0.0));
         // Whole pictures of two levels: all of the variance is coarse.
         let columns: Vec<Picture> = (0..8).map(|i| flat(100 + 20 * (i % 2))).collect();

@@ -4,7 +4,11 @@ use crate::framework::{Context, Wanted};
 use rrvq::{Error, Result};
 
 /// Steps of a small model at the quick scale.
-const QUICK_STEPS: usize = 400;
+const QUICK_STEPS: usize = 800;
+/// Minutes of a model at the full scale.
+const FULL_MINUTES: f64 = 8.0;
+/// Of a model of Figure 1, whose batches are twice as large.
+const QUICK_STEPS_OF_FIGURE_1: usize = 500;
 
 /// A small preset on any data set, or the preset of the data set for a GPU.
 fn of(context: &Context<'_>, data: &str, small: &str, large: [(&str, &str); 3]) -> Result<Wanted> {
@@ -13,7 +17,7 @@ fn of(context: &Context<'_>, data: &str, small: &str, large: [(&str, &str); 3]) 
         return Err(Error::new(message));
     };
     let wanted = Wanted::preset(context.preset(small, large))?.on(data);
-    let mut wanted = wanted.budget(QUICK_STEPS, 8.0);
+    let mut wanted = wanted.budget(QUICK_STEPS, FULL_MINUTES);
     if context.by_scale(true, true, false) && data == "celeba" {
         // Half as large as the paper's, and as the small models are made for.
         wanted.config.model.size = 32;
@@ -59,4 +63,43 @@ pub fn continuous(context: &Context<'_>, data: &str) -> Result<Wanted> {
         ("celeba", "spatial32-celeba"),
     ];
     of(context, data, "small-spatial-cifar10", large)
+}
+
+/// Figure 1's one-layer models as the paper describes them: "rvq" or "spatial".
+pub fn of_figure_1(kind: &str, data: &str) -> Result<Wanted> {
+    let wanted = Wanted::preset(&format!("paper-fig1-{kind}-{data}"))?;
+    Ok(wanted.budget(QUICK_STEPS_OF_FIGURE_1, 2.0))
+}
+
+/// A system that the paper has on CIFAR-10 alone.
+pub fn on_cifar10(context: &Context<'_>, small: &str, large: &str) -> Result<Wanted> {
+    let wanted = Wanted::preset(context.preset(small, large))?;
+    Ok(wanted.budget(QUICK_STEPS, FULL_MINUTES))
+}
+
+/// An ablation of five layers; where codes are kept alive, by splitting those in use.
+pub fn ablation(context: &Context<'_>, data: &str, name: &str, alive: bool) -> Result<Wanted> {
+    let stem = format!("ablate-{name}");
+    let wanted = match name {
+        // That is the model itself, under its own name.
+        "embed-learnt" => five_layers(context, data)?,
+        _ => {
+            let (small, large) = (format!("small-{stem}-cifar10"), format!("{stem}-{data}"));
+            let wanted = Wanted::preset(context.preset(&small, &large))?.on(data);
+            wanted.budget(QUICK_STEPS, FULL_MINUTES)
+        }
+    };
+    // The presets for a GPU keep codes alive, the small ones do not.
+    match (context.by_scale(false, false, true), alive) {
+        (true, false) => {
+            let name = format!("{}-unsplit", wanted.name);
+            wanted.with(&name, &["train.split_every=0"])
+        }
+        (false, true) => {
+            let name = format!("{}-split", wanted.name);
+            let every = format!("train.split_every={}", QUICK_STEPS / 16);
+            wanted.with(&name, &[&every])
+        }
+        _ => Ok(wanted),
+    }
 }

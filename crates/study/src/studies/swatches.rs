@@ -111,13 +111,21 @@ impl Study for Swatches {
         section.claim(
             "One layer of codes with a uniform prior draws patchworks of the colours.",
             "patchworks, shown",
-            format!("{} have one colour, over {} seeds", range(&one), seeds.len()),
+            format!(
+                "{} have one colour, over {} seeds",
+                range(&one),
+                seeds.len()
+            ),
             Verdict::of(one.iter().all(|n| *n <= SAMPLES / 16)),
         );
         section.claim(
             "A hierarchy whose top is one latent draws whole images.",
             "–",
-            format!("{} have one colour, over {} seeds", range(&five), seeds.len()),
+            format!(
+                "{} have one colour, over {} seeds",
+                range(&five),
+                seeds.len()
+            ),
             Verdict::of(five.iter().all(|n| *n >= SAMPLES * 15 / 16)),
         );
         Ok(())
