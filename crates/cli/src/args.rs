@@ -47,6 +47,8 @@ pub enum Command {
         #[command(subcommand)]
         what: Codec,
     },
+    /// The paper's tables, figures and theorems, measured, on one page
+    Study(Study),
     /// What a run is and how far it got
     Info(Info),
     /// One page about one run or several: bits per dim by step and time, codes in use, samples, what differs
@@ -394,6 +396,35 @@ pub struct Pack {
 }
 
 #[derive(Arguments)]
+#[command(
+    after_help = "Runs go to DIR/runs: finished ones are used again by every study that needs them, interrupted ones are \
+resumed. Each study has a folder with its figures and numbers, and its section of DIR/index.html.\n\n\
+Examples:\n  rrvq study entropy --out study\n  rrvq study all --data data/cifar10 --data data/svhn --out study"
+)]
+pub struct Study {
+    /// The study to run, or all; without one, they are listed
+    pub name: Option<String>,
+    /// Folder of a data set; repeatable, and which is which is found out. Studies without theirs are left out of all
+    #[arg(long, value_name = "DIR")]
+    pub data: Vec<PathBuf>,
+    /// quick: small models, minutes on two CPU cores; full: the paper's, for a large GPU; smoke: seconds, to see that
+    /// everything runs
+    #[arg(long, default_value = "quick", value_name = "SCALE", value_parser = scale)]
+    pub scale: rrvq_study::framework::Scale,
+    #[command(flatten)]
+    pub compute: Compute,
+    /// Minutes of training for each study, shared by its runs, instead of what the scale has
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
+    /// Seeds of each model, instead of what the scale has
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub seeds: Option<u16>,
+    /// Folder for the page, the studies and their runs
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Arguments)]
 pub struct Info {
     /// Run folder
     pub run: PathBuf,
@@ -556,4 +587,11 @@ fn minutes(text: &str) -> Result<f64, String> {
         Ok(m) if (0.0..=1e6).contains(&m) => Ok(m),
         _ => Err("expected a number of minutes, such as 5 or 0.5".into()),
     }
+}
+
+/// How much a study may cost.
+fn scale(text: &str) -> Result<rrvq_study::framework::Scale, String> {
+    let all = rrvq_study::framework::Scale::ALL;
+    let found = all.into_iter().find(|scale| scale.name() == text);
+    found.ok_or_else(|| "expected quick, full or smoke".into())
 }

@@ -12,6 +12,7 @@ mod doctor;
 mod lossy;
 mod prior;
 mod shell;
+mod study;
 mod terminal;
 
 use args::{Args, Command};
@@ -38,6 +39,7 @@ fn main() {
         Command::Codec {
             what: args::Codec::Eval(eval),
         } => compare::eval(eval),
+        Command::Study(args) => study::study(args),
         Command::Info(info) => commands::info(info),
         Command::Report(report) => commands::report(report),
         Command::Presets(presets) => commands::presets(presets),

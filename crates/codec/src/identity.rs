@@ -4,7 +4,7 @@
 //! outlives new settings and a new order of drawing.
 
 use super::neighbours::Neighbours;
-use rrvq::config::{Backbone, BlockScale};
+use rrvq::config::{Backbone, BlockScale, GrowLast};
 use rrvq::error::{Error, Result};
 use rrvq::programs::Model;
 use serde::Serialize;
@@ -66,6 +66,12 @@ impl Identity {
         }
         if model.config.block_scale != BlockScale::Constant(0.1) {
             hash.update(format!("block_scale={}\n", settings["block_scale"]).as_bytes());
+        }
+        if model.config.data_blocks != 0 {
+            hash.update(format!("data_blocks={}\n", settings["data_blocks"]).as_bytes());
+        }
+        if model.config.grow_last != GrowLast::Once {
+            hash.update(format!("grow_last={}\n", settings["grow_last"]).as_bytes());
         }
         let mut entries: Vec<_> = model.layout.entries().iter().collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));

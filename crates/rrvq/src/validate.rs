@@ -146,6 +146,7 @@ fn check_model(model: &ModelConfig) -> Result<()> {
     within("model.channels", model.channels, 1, 65_536)?;
     within("model.embed", model.embed, 1, 65_536)?;
     within("model.blocks", model.blocks, 1, 256)?;
+    within("model.data_blocks", model.data_blocks, 0, 256)?;
     within("model.ladder_blocks", model.ladder_blocks, 0, 256)?;
     if ![1, 3].contains(&model.image_channels) {
         let found = model.image_channels;

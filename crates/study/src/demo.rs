@@ -4,10 +4,11 @@
 //! a single colour, its samples are patchworks. A hierarchy whose top is one latent decides the colour once:
 //! its samples are whole.
 
+use crate::framework::first_images;
 use crate::report::layers::{LAYER_HEADERS, layer_rows};
 use crate::report::{Chart, Figure, Report, Series};
 use rrvq::config::Config;
-use rrvq::dataset::{Dataset, Split, Swatches};
+use rrvq::dataset::{Split, Swatches};
 use rrvq::error::{Error, Result};
 use rrvq::picture::{Picture, comfortable_scale, grid};
 use rrvq::run::{Existing, Run};
@@ -89,7 +90,7 @@ pub fn run(out: &Path, follow: &mut dyn FnMut(&str) -> Box<dyn Watch>) -> Result
         }
         let trained = trainer.finish()?;
         let drawn = trained.sample(SAMPLES, SampleOptions::default())?;
-        let originals = first_test_images(&data, 24)?;
+        let originals = first_images(&data, Split::Test, 24)?;
         let found = trained.reconstruct(&originals)?;
         let scale = comfortable_scale(config.model.size).min(2);
         let samples_sheet = grid(&drawn, 16, 2, scale)?;
@@ -147,16 +148,6 @@ fn side_by_side(left: &[Picture], right: &[Picture]) -> Result<Picture> {
         all.extend(a.iter().chain([&blank]).chain(b).cloned());
     }
     grid(&all, 17, 2, 1)
-}
-
-fn first_test_images(data: &dyn Dataset, count: usize) -> Result<Vec<Picture>> {
-    let mut bytes = vec![0; data.shape().iter().product()];
-    (0..count.min(data.len(Split::Test)))
-        .map(|i| {
-            data.read(Split::Test, i, &mut bytes);
-            Picture::new(data.shape(), bytes.clone())
-        })
-        .collect()
 }
 
 /// Bits a dimension by step, as evaluated.
@@ -228,6 +219,7 @@ fn write_report(
             x_label: "step".into(),
             y_label: "bits per dim".into(),
             log_x: false,
+            log_y: false,
             dots: false,
             series: curves,
         })

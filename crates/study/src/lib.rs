@@ -4,9 +4,12 @@
 //! - [`report::runs`]: runs on one page.
 //! - [`compare`]: our codec beside others.
 //! - [`demo`]: two models of colour swatches, trained and shown in a minute.
+//! - [`studies`]: the paper's tables, figures and theorems, measured, on one page; [`framework`] is what they share.
 
 pub mod compare;
 pub mod demo;
+pub mod framework;
 pub mod report;
+pub mod studies;
 
 pub use rrvq::{Error, Result};

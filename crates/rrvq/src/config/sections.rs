@@ -32,6 +32,8 @@ section! {
         codes: Codes = Codes::Same(64),
         /// Residual blocks between two latents.
         blocks: usize = 1,
+        /// Residual blocks between the image's own convolutions and the lowest latents, on the way in and on the way out: `blocks` of a model with one layer are on neither.
+        data_blocks: usize = 0,
         /// Residual blocks in front of each ladder and strap.
         ladder_blocks: usize = 0,
         /// What a residual block's last convolution is multiplied by: a number, or "depth" (1/√N, N being the layers times `blocks`).
@@ -40,7 +42,7 @@ section! {
         top: Top = Top::Learnt,
         /// What the prior makes of the features above: "embedding" (its responsibilities) or "direct" (logits of codes).
         prior: PriorKind = PriorKind::Embedding,
-        /// Variances of the codes: "diagonal" (one per dimension), "isotropic" (one per code) or "one" (fixed at 1).
+        /// Variances of the codes: "diagonal" (one per dimension), "isotropic" (one per code), "printed" (the same, under the root as the paper prints it: counted once, not for each dimension) or "one" (fixed at 1).
         sigma: Sigma = Sigma::Diagonal,
         /// Sample and gradient in training: "straight-through" (the hard code), "relaxed" (a soft mixture) or "reinmax" (the hard code, second-order gradient).
         sample: Sample = Sample::StraightThrough,
@@ -60,6 +62,8 @@ section! {
         mixture_log_scale: f64 = -1.75,
         /// How a map grows on the way down: "transposed" convolution or "nearest" neighbour and a convolution.
         grow: Grow = Grow::Transposed,
+        /// How the lowest map grows to the image where that is more than twofold: at "once", by one convolution, or by "steps" of two.
+        grow_last: GrowLast = GrowLast::Once,
         /// What the picture's own convolution sees around its map: "zero", or the map's "edge" repeated.
         border: Border = Border::Zero,
         /// Standard deviation of the codes' means at the start.
@@ -322,6 +326,8 @@ choice! {
         Diagonal = "diagonal",
         /// One for each code.
         Isotropic = "isotropic",
+        /// One for each code, whose root is taken once and not to the power of the dimensions.
+        Printed = "printed",
         /// All fixed at 1: rVQ.
         One = "one",
     }
@@ -367,6 +373,16 @@ choice! {
         Transposed = "transposed",
         /// Nearest neighbour, then a convolution.
         Nearest = "nearest",
+    }
+}
+
+choice! {
+    /// How the lowest map grows to the image.
+    pub enum GrowLast {
+        /// By one convolution, whatever the factor.
+        Once = "once",
+        /// By convolutions that double it, as the way in halves it.
+        Steps = "steps",
     }
 }
 

@@ -12,7 +12,8 @@ use crate::nn::Builder;
 use rrvq_tensor::{Embeddings, SampleMode, Sampled};
 use rrvq_tensor::{Init, Var};
 
-/// Means and log-variances of a layer's codes, [K, d_e] each.
+/// Means and log-variances of a layer's codes, [K, d_e] each; or log-variances [K, 1], of which each counts once beside the
+/// distance over all dimensions, as the paper prints it.
 #[derive(Clone, Copy)]
 pub struct Codebook<'g> {
     /// Means, μ.
@@ -61,6 +62,7 @@ impl<'g> Codebook<'g> {
             Sigma::Isotropic => g
                 .param(&format!("{name}.logvar"), &[codes, 1], Init::Constant(0.0))
                 .broadcast(&[codes, d]),
+            Sigma::Printed => g.param(&format!("{name}.logvar"), &[codes, 1], Init::Constant(0.0)),
             Sigma::One => g.full(0.0, &[codes, d]),
         };
         Codebook { mu, logvar }
@@ -80,9 +82,14 @@ impl<'g> Codebook<'g> {
         }
     }
 
-    /// Samples q, the responsibilities for `e_q`. A direct prior has tensors as wide as the codebook, the others none.
+    /// Samples q, the responsibilities for `e_q`. A direct prior and variances as printed have tensors as wide as the
+    /// codebook, the others none.
     pub fn sample(&self, e_q: Var<'g>, prior: Prior<'g>, how: Sampling<'g>) -> Sampled<'g> {
         let e_p = match prior {
+            // The fused operation counts a log-variance for every dimension.
+            _ if self.logvar.dim(1) < self.mu.dim(1) => {
+                return self.sample_slowly(e_q, prior, how).sampled;
+            }
             Prior::Uniform => None,
             Prior::Embedding(e_p) => Some(e_p),
             Prior::Direct(_) => return self.sample_slowly(e_q, prior, how).sampled,
@@ -123,11 +130,22 @@ impl<'g> Codebook<'g> {
 
     /// log π_k = −½ Σ_d [(e_d − μ_kd)² / σ²_kd + log σ²_kd], normalised over k: [rows, K].
     pub fn log_responsibilities(&self, e: Var<'g>) -> Var<'g> {
+        let (codes, d) = (self.mu.dim(0), self.mu.dim(1));
         let inverse = (-self.logvar).exp();
-        let codes = self.mu.dim(0);
-        let constant = (self.mu.square() * inverse + self.logvar)
-            .sum_last()
-            .reshape(&[1, codes]);
+        let (inverse, constant) = match self.logvar.dim(1) < d {
+            true => {
+                let inverse = inverse.broadcast(&[codes, d]);
+                (
+                    inverse,
+                    (self.mu.square() * inverse).sum_last() + self.logvar,
+                )
+            }
+            false => {
+                let each = self.mu.square() * inverse + self.logvar;
+                (inverse, each.sum_last())
+            }
+        };
+        let constant = constant.reshape(&[1, codes]);
         let logits = e.matmul(self.mu * inverse, false, true)
             - e.square().matmul(inverse, false, true) * 0.5
             - constant * 0.5;
@@ -205,6 +223,7 @@ impl Latent for Kind {
         let variances = match config.sigma {
             Sigma::One => "variances 1",
             Sigma::Isotropic => "one variance a code",
+            Sigma::Printed => "one variance a code, as printed",
             Sigma::Diagonal => "learnt variances",
         };
         format!("codes in {layers}, {prior} prior, {variances}")

@@ -3,7 +3,7 @@
 //! The down pass is written once. What differs between inference and generation is where a layer's sample comes from: q
 //! in inference, p in generation; both stand side by side in the `draw` of each kind of latent ([`crate::latent`]).
 
-use crate::config::{Backbone, ModelConfig};
+use crate::config::{Backbone, GrowLast, ModelConfig};
 use crate::latent::codebook::Moved;
 use crate::latent::{self, DrawMode, Drawn, Evidence, Latent, LayerInputs, Sampling};
 use crate::likelihood::{self, Pixels};
@@ -190,6 +190,8 @@ impl<'g> Hierarchy<'g> {
             step += 1;
             h = builder.conv(&format!("enc.1.down{step}"), h.elu(), c, 3, 2);
         }
+        let blocks = builder.config.data_blocks;
+        h = builder.blocks("enc.1.blocks", h, blocks, Resize::Same);
         let mut features = vec![h];
         for layer in 1..self.geometry.layers() {
             let shrinks = self.geometry.features[layer] < self.geometry.features[layer - 1];
@@ -291,7 +293,15 @@ impl<'g> Hierarchy<'g> {
     pub fn decode(&self, d: Var<'g>) -> Box<dyn Pixels<'g> + 'g> {
         let (builder, config) = (&self.builder, self.builder.config);
         let kind = likelihood::of(config);
-        let factor = config.size / self.geometry.features[0];
+        let mut d = builder.blocks("dec.1.blocks", d, config.data_blocks, Resize::Same);
+        let by_steps = config.grow_last == GrowLast::Steps;
+        let by_steps = by_steps && config.backbone == Backbone::Convolution;
+        let mut step = 0;
+        while by_steps && 2 * d.dim(1) < config.size {
+            step += 1;
+            d = builder.grow(&format!("dec.1.up{step}"), d.elu(), config.channels);
+        }
+        let factor = config.size / d.dim(1);
         let channels = kind.channels(config) * factor * factor;
         let raw = builder.picture_conv("dec.1", d.elu(), channels);
         kind.pixels(builder, raw.depth_to_space(factor))

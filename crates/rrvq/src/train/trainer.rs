@@ -154,7 +154,7 @@ impl<'a> Trainer<'a> {
         {
             Some(run) => load_state(run, model.kept())?,
             None => (
-                model.initial(&device, train.seed, batches.at(0))?,
+                model.initial(&device, train.seed, &first_images(config, &mut batches))?,
                 Progress::default(),
             ),
         };
@@ -534,6 +534,24 @@ impl<'a> Trainer<'a> {
             message: said,
         }
     }
+}
+
+/// Values a channel by which a data-dependent start can judge its spread: with two, which may nearly be equal, gains become
+/// so large that the first steps diverge.
+const FEWEST_VALUES: usize = 8;
+/// Values a channel where a batch has fewer than that.
+const ENOUGH_VALUES: usize = 32;
+
+/// The images that gains and biases start by: the first batch, or several where its smallest map has few values.
+fn first_images(config: &Config, batches: &mut Batches<'_>) -> Vec<u8> {
+    let smallest = config.model.sides().into_iter().min().unwrap_or(1);
+    let values = config.train.batch * smallest * smallest;
+    let count = match values < FEWEST_VALUES {
+        true => ENOUGH_VALUES.div_ceil(values.max(1)),
+        false => 1,
+    };
+    let batch = |step: usize| batches.at(step as u64).to_vec();
+    (0..count).flat_map(batch).collect()
 }
 
 /// The run to go on from, if there is a checkpoint. A run that was killed before its first one starts again; one that

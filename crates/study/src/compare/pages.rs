@@ -69,6 +69,7 @@ fn chart(
         x_label: "bits a pixel".into(),
         y_label: y_label.into(),
         log_x: true,
+        log_y: false,
         dots: true,
         series,
     }

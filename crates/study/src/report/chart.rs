@@ -19,6 +19,8 @@ pub struct Chart {
     pub y_label: String,
     /// Whether the bottom axis is logarithmic; points at or below zero are then left out.
     pub log_x: bool,
+    /// Whether the side axis is logarithmic, likewise.
+    pub log_y: bool,
     /// Whether each point has a dot: for lines through few points, which were measured one by one.
     pub dots: bool,
     /// The lines, in the order of the legend.
@@ -44,23 +46,23 @@ impl Series {
     }
 }
 
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 20.0;
-const ABOVE: f64 = 14.0;
-const BELOW: f64 = 52.0;
+pub(super) const WIDTH: f64 = 720.0;
+pub(super) const HEIGHT: f64 = 340.0;
+pub(super) const LEFT: f64 = 64.0;
+pub(super) const RIGHT: f64 = 20.0;
+pub(super) const ABOVE: f64 = 14.0;
+pub(super) const BELOW: f64 = 52.0;
 
 /// Above and below the axes, in a file of its own.
-const TITLE: f64 = 24.0;
-const LEGEND_ROW: f64 = 20.0;
-const LEGEND_COLUMNS: usize = 3;
+pub(super) const TITLE: f64 = 24.0;
+pub(super) const LEGEND_ROW: f64 = 20.0;
+pub(super) const LEGEND_COLUMNS: usize = 3;
 
 /// More points than this add bytes and no sight.
 const MOST_POINTS: usize = 1000;
 
 /// Colours and dashes of lines in the style sheet.
-const LOOKS: usize = 8;
+pub(super) const LOOKS: usize = 8;
 
 impl Chart {
     pub(super) fn to_html(&self) -> String {
@@ -115,10 +117,12 @@ impl Chart {
         svg
     }
 
-    /// Everything within the axes, and the axes.
-    fn draw(&self, html: &mut String) {
-        let shown =
-            |(x, y): &(f64, f64)| x.is_finite() && y.is_finite() && (*x > 0.0 || !self.log_x);
+    /// The axes, and whether there is anything to see between them.
+    pub(super) fn axes(&self) -> (Axis, Axis, bool) {
+        let shown = |(x, y): &(f64, f64)| {
+            let finite = x.is_finite() && y.is_finite();
+            finite && (*x > 0.0 || !self.log_x) && (*y > 0.0 || !self.log_y)
+        };
         let points = || {
             self.series
                 .iter()
@@ -130,17 +134,26 @@ impl Chart {
             true => Axis::logarithmic(points().map(|(x, _)| x)),
             false => Axis::linear(points().map(|(x, _)| x), 7, false),
         };
-        let y = Axis::linear(points().map(|(_, y)| y), 5, true);
+        let y = match self.log_y {
+            true => Axis::logarithmic(points().map(|(_, y)| y)),
+            false => Axis::linear(points().map(|(_, y)| y), 5, true),
+        };
+        (x, y, points().next().is_some())
+    }
+
+    /// Everything within the axes, and the axes.
+    fn draw(&self, html: &mut String) {
+        let (x, y, any) = self.axes();
         self.draw_axes(html, &x, &y);
-        match points().next() {
-            None => {
+        match any {
+            false => {
                 let (middle, height) = (LEFT + (WIDTH - LEFT - RIGHT) / 2.0, HEIGHT / 2.0);
                 let _ = writeln!(
                     html,
                     "<text x=\"{middle}\" y=\"{height}\" class=\"middle\">no data yet</text>"
                 );
             }
-            Some(_) => {
+            true => {
                 for (number, series) in self.series.iter().enumerate() {
                     draw_line(html, series, number % LOOKS, &x, &y, self.dots);
                 }
@@ -211,16 +224,16 @@ impl Chart {
     }
 }
 
-fn across_x(place: f64) -> f64 {
+pub(super) fn across_x(place: f64) -> f64 {
     LEFT + place * (WIDTH - LEFT - RIGHT)
 }
 
-fn across_y(place: f64) -> f64 {
+pub(super) fn across_y(place: f64) -> f64 {
     ABOVE + (1.0 - place) * (HEIGHT - ABOVE - BELOW)
 }
 
-fn draw_line(html: &mut String, series: &Series, look: usize, x: &Axis, y: &Axis, dots: bool) {
-    let mut path = String::new();
+/// The unbroken pieces of a line, as places from 0 to 1 along both axes.
+pub(super) fn pieces(series: &Series, x: &Axis, y: &Axis) -> Vec<Vec<(f64, f64)>> {
     let mut pieces: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
     for point in thinned(&series.points) {
         match (x.place(point.0), y.place(point.1)) {
@@ -231,7 +244,12 @@ fn draw_line(html: &mut String, series: &Series, look: usize, x: &Axis, y: &Axis
             _ => pieces.push(Vec::new()),
         }
     }
-    for piece in &pieces {
+    pieces
+}
+
+fn draw_line(html: &mut String, series: &Series, look: usize, x: &Axis, y: &Axis, dots: bool) {
+    let mut path = String::new();
+    for piece in &pieces(series, x, y) {
         for (number, (px, py)) in piece.iter().enumerate() {
             let pen = if number == 0 { 'M' } else { 'L' };
             let _ = write!(path, "{pen}{:.1} {:.1}", across_x(*px), across_y(*py));

@@ -20,6 +20,7 @@
 mod chart;
 mod heat;
 pub(crate) mod layers;
+mod raster;
 pub mod runs;
 mod ticks;
 
@@ -35,7 +36,7 @@ use std::path::Path;
 const STYLE: &str = include_str!("style.css");
 
 /// A page under construction.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Report {
     title: String,
     body: String,
@@ -99,6 +100,20 @@ impl Report {
 
     /// A table; columns that hold only numbers are set to the right.
     pub fn table<R: AsRef<[C]>, C: AsRef<str>>(self, headers: &[&str], rows: &[R]) -> Report {
+        self.classed_table("", headers, rows)
+    }
+
+    /// A table of sentences, whose lines are broken.
+    pub fn prose_table<R: AsRef<[C]>, C: AsRef<str>>(self, headers: &[&str], rows: &[R]) -> Report {
+        self.classed_table(" class=\"prose\"", headers, rows)
+    }
+
+    fn classed_table<R: AsRef<[C]>, C: AsRef<str>>(
+        self,
+        table_class: &str,
+        headers: &[&str],
+        rows: &[R],
+    ) -> Report {
         let cell = |row: &R, column: usize| {
             row.as_ref()
                 .get(column)
@@ -119,7 +134,8 @@ impl Report {
                 ""
             }
         };
-        let mut html = String::from("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr>");
+        let mut html =
+            format!("<div class=\"wide\" tabindex=\"0\"><table{table_class}>\n<thead><tr>");
         for (column, header) in headers.iter().enumerate() {
             let _ = write!(
                 html,
@@ -157,6 +173,16 @@ impl Report {
     /// Writes the page to a file.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         write_atomic(path, |out| out.write_all(self.to_html().as_bytes()))
+    }
+
+    /// What was added so far, as HTML.
+    pub(crate) fn body(&self) -> &str {
+        &self.body
+    }
+
+    /// The body of another report.
+    pub(crate) fn html(self, body: &str) -> Report {
+        self.add(body)
     }
 
     fn add(mut self, html: &str) -> Report {

@@ -165,6 +165,7 @@ fn learning(page: Report, seen: &[Seen]) -> Report {
         x_label: x.into(),
         y_label: y.into(),
         log_x: false,
+        log_y: false,
         dots: series.iter().all(|line| line.points.len() <= 20),
         series,
     };
@@ -327,6 +328,7 @@ impl Seen {
                 x_label: "step".into(),
                 y_label: "perplexity".into(),
                 log_x: false,
+                log_y: false,
                 dots: false,
                 series: (0..layers).rev().map(line).collect(),
             });
@@ -360,6 +362,7 @@ impl Seen {
                 x_label: "step of the prior".into(),
                 y_label: "bits per dim".into(),
                 log_x: false,
+                log_y: false,
                 dots: bits.len() <= 20,
                 series: vec![Series::new(&self.name, bits)],
             });

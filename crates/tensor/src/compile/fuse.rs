@@ -55,11 +55,21 @@ struct Fuser<'a, 'g> {
     merges: usize,
     /// Whether what closes with a sum may read by rows.
     rows_close: bool,
+    /// Whether detours are looked for up to the last node of the group they lead to.
+    near: bool,
 }
 
 const NONE: usize = usize::MAX;
 
 pub(crate) fn fuse(live: &Live<'_>, rows_close: bool) -> Groups {
+    // Looking no farther than a group's last node is quick, and misses a detour only through groups that reach across it;
+    // the graph is then fused again with a look at everything.
+    let fused = attempt(live, rows_close, true).or_else(|| attempt(live, rows_close, false));
+    fused.expect("no detour was missed, so there is no cycle")
+}
+
+/// Groups in an order in which they can run; none if a missed detour made a cycle.
+fn attempt(live: &Live<'_>, rows_close: bool, near: bool) -> Option<Groups> {
     let count = live.count();
     let mut fuser = Fuser {
         live,
@@ -69,6 +79,7 @@ pub(crate) fn fuse(live: &Live<'_>, rows_close: bool) -> Groups {
         users: vec![Vec::new(); count],
         merges: 0,
         rows_close,
+        near,
     };
     fuser.start();
     fuser.connect();
@@ -313,7 +324,8 @@ impl Fuser<'_, '_> {
                     if to == b && from != a {
                         return true;
                     }
-                    if !seen[to] && self.rank(self.group(to).nodes[0]) <= last {
+                    let is_near = || self.rank(self.group(to).nodes[0]) <= last;
+                    if !seen[to] && (!self.near || is_near()) {
                         seen[to] = true;
                         stack.push(to);
                     }
@@ -381,7 +393,7 @@ impl Fuser<'_, '_> {
         (row_kept && wanted.iter().all(fits)).then_some(cols)
     }
 
-    fn finish(self) -> Groups {
+    fn finish(self) -> Option<Groups> {
         let Fuser {
             live,
             groups,
@@ -428,13 +440,15 @@ impl Fuser<'_, '_> {
                 }
             }
         }
-        debug_assert!(waiting.iter().all(|&w| w == 0), "fusion made a cycle");
+        if waiting.iter().any(|&w| w > 0) {
+            return None;
+        }
         let mut groups = groups;
         let order = order
             .into_iter()
             .map(|i| groups[i].take().expect("each group runs once"))
             .collect();
-        Groups { order, row_wise }
+        Some(Groups { order, row_wise })
     }
 }
 

@@ -1,0 +1,280 @@
+//! What every study of the paper shares: where things go, how much is spent, training, sections of one page.
+//!
+//! A study ([`Study`]) trains what it needs through [`Context::train`], which reuses finished runs and resumes
+//! interrupted ones, and writes figures, numbers and claims to a [`Section`]. Sections are files of their own, so that
+//! studies can be run one at a time; the page is assembled from all that are there.
+
+mod page;
+mod runs;
+mod section;
+
+pub use page::PAGE;
+pub use runs::{Attempt, Trial, Wanted, first_images};
+pub use section::{Claim, Section, Stored, Verdict};
+
+use crate::studies::STUDIES;
+use rrvq::config::Config;
+use rrvq::dataset::Dataset;
+use rrvq::train::Watch;
+use rrvq::{Device, Error, Remedy, Result};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// How much is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Seconds: everything runs and is drawn, and the numbers mean nothing.
+    Smoke,
+    /// Minutes a study on two CPU cores, with small models.
+    Quick,
+    /// Minutes a model on a large GPU, with the paper's models.
+    Full,
+}
+
+impl Scale {
+    /// All of them, cheapest first.
+    pub const ALL: [Scale; 3] = [Scale::Smoke, Scale::Quick, Scale::Full];
+
+    /// Its word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scale::Smoke => "smoke",
+            Scale::Quick => "quick",
+            Scale::Full => "full",
+        }
+    }
+}
+
+/// One table, figure or theorem of the paper, measured.
+pub trait Study: Sync {
+    /// Its name on the command line, and its folder.
+    fn name(&self) -> &'static str;
+
+    /// What comes out of it, in one line.
+    fn about(&self) -> &'static str;
+
+    /// What the paper has: the figure or the numbers ours stand beside.
+    fn paper(&self) -> &'static str;
+
+    /// The data sets it can use, by their names in a configuration; it needs one of them, or none where it lists none.
+    fn data(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// About how many minutes it takes on the hardware that the scale is made for.
+    fn minutes(&self, scale: Scale) -> f64;
+
+    /// Measures, draws and judges.
+    fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()>;
+}
+
+/// What a command asks for.
+#[derive(Clone)]
+pub struct Settings {
+    /// Folder of the page, the sections and the runs.
+    pub out: PathBuf,
+    /// Folders of data sets; which is which is found out.
+    pub data: Vec<PathBuf>,
+    /// How much is spent.
+    pub scale: Scale,
+    /// What computes.
+    pub device: Device,
+    /// Minutes of training for each study, shared by its runs, instead of what the scale says.
+    pub minutes: Option<f64>,
+    /// Seeds of each model, instead of what the scale says.
+    pub seeds: Option<usize>,
+}
+
+impl Settings {
+    /// The command that runs a study with these settings, wherever the folders are.
+    fn command(&self, study: &dyn Study) -> String {
+        let mut words = vec![format!("rrvq study {}", study.name())];
+        if !study.data().is_empty() {
+            words.push("--data DIR".into());
+        }
+        words.push(format!("--scale {}", self.scale.name()));
+        if !self.device.is_cpu() {
+            words.push(format!("--device {}", self.device.name()));
+        }
+        words.extend(self.minutes.map(|m| format!("--minutes {m}")));
+        words.extend(self.seeds.map(|n| format!("--seeds {n}")));
+        words.push("--out DIR".into());
+        words.join(" ")
+    }
+}
+
+/// Who follows: a terminal, a test.
+pub trait Follow {
+    /// A study begins: its number from 1, how many there are, and about how many minutes the whole still takes.
+    fn started(&mut self, _number: usize, _all: usize, _study: &dyn Study, _minutes_left: f64) {}
+    /// A model is about to be trained.
+    fn training(&mut self, run: &str) -> Box<dyn Watch>;
+    /// A study has written its section.
+    fn finished(&mut self, _stored: &Stored) {}
+    /// A study was not run, and why.
+    fn left_out(&mut self, _study: &dyn Study, _why: &str) {}
+}
+
+/// What a study works with.
+pub struct Context<'a> {
+    settings: &'a Settings,
+    folders: &'a BTreeMap<&'static str, PathBuf>,
+    follow: &'a mut dyn Follow,
+    opened: BTreeMap<String, Rc<dyn Dataset>>,
+    /// Seconds of training in the runs the study used, whenever they were made.
+    trained: f64,
+    /// Whether somebody stopped a run.
+    stopped: bool,
+}
+
+impl Context<'_> {
+    /// The value for the scale.
+    pub fn by_scale<T>(&self, smoke: T, quick: T, full: T) -> T {
+        match self.settings.scale {
+            Scale::Smoke => smoke,
+            Scale::Quick => quick,
+            Scale::Full => full,
+        }
+    }
+
+    /// The preset of the scale: a small one, or the one for a GPU.
+    pub fn preset<'p>(&self, small: &'p str, large: &'p str) -> &'p str {
+        self.by_scale(small, small, large)
+    }
+
+    /// Whether the data set's folder was given; made-up data needs none.
+    pub fn has(&self, name: &str) -> bool {
+        name == "swatches" || self.folders.contains_key(name)
+    }
+
+    /// Those of `names` whose folders were given.
+    pub fn available<'n>(&self, names: &[&'n str]) -> Vec<&'n str> {
+        names.iter().copied().filter(|n| self.has(n)).collect()
+    }
+
+    /// The seeds of a model: as many as were asked for, or as the scale has.
+    pub fn seeds(&self, quick: usize, full: usize) -> Vec<u64> {
+        let count = self.settings.seeds.unwrap_or(self.by_scale(1, quick, full));
+        (0..count.max(1) as u64).collect()
+    }
+
+    /// What computes.
+    pub fn device(&self) -> &Device {
+        &self.settings.device
+    }
+
+    /// The data set of a configuration, opened once.
+    pub fn open(&mut self, config: &Config) -> Result<Rc<dyn Dataset>> {
+        let (data, model) = (&config.data, &config.model);
+        let key = format!("{} {} {}", data.name, model.size, data.train_images);
+        if let Some(known) = self.opened.get(&key) {
+            return Ok(known.clone());
+        }
+        let mut config = config.clone();
+        config.data.dir = self.folders.get(data.name.as_str()).cloned();
+        let opened: Rc<dyn Dataset> = rrvq_data::open_for(&config)?.into();
+        self.opened.insert(key, opened.clone());
+        Ok(opened)
+    }
+}
+
+/// Runs studies in turn and assembles the page after each. One that fails does not keep the others from running; what
+/// failed is told at the end.
+pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow) -> Result<()> {
+    let folders = folders(&settings.data)?;
+    let usable = |study: &dyn Study| {
+        let wants = study.data();
+        wants.is_empty()
+            || wants
+                .iter()
+                .any(|n| *n == "swatches" || folders.contains_key(n))
+    };
+    let (able, unable): (Vec<&&dyn Study>, Vec<&&dyn Study>) =
+        studies.iter().partition(|s| usable(**s));
+    for study in unable {
+        let why = format!("it needs {}", study.data().join(" or "));
+        if studies.len() == 1 {
+            let what = format!("study {}: {why}", study.name());
+            return Err(Error::with_remedy(what, Remedy::DataFolder));
+        }
+        follow.left_out(*study, &why);
+    }
+    let expected = |study: &dyn Study| {
+        let minutes = study.minutes(settings.scale);
+        settings.minutes.map_or(minutes, |m| m.max(minutes * 0.2))
+    };
+    let (mut spent, mut planned, mut failed) = (0.0, 0.0, Vec::new());
+    for (number, study) in able.iter().enumerate() {
+        let left: f64 = able[number..].iter().map(|s| expected(**s)).sum();
+        // What came before tells how fast this machine is.
+        let pace = if planned > 0.0 { spent / planned } else { 1.0 };
+        follow.started(number + 1, able.len(), **study, left * pace);
+        let begin = Instant::now();
+        match one(**study, settings, &folders, follow) {
+            (Ok(stored), _) => follow.finished(&stored),
+            (Err(error), true) => return Err(error),
+            (Err(error), false) => failed.push((study.name(), error)),
+        }
+        page::write(&settings.out, STUDIES)?;
+        spent += begin.elapsed().as_secs_f64() / 60.0;
+        planned += expected(**study);
+    }
+    match failed.len() {
+        0 => Ok(()),
+        1 if studies.len() == 1 => Err(failed.remove(0).1),
+        _ => {
+            let told = failed
+                .iter()
+                .map(|(name, error)| format!("{name}: {error}"));
+            let told = told.collect::<Vec<_>>().join("; ");
+            Err(Error::new(format!("some studies failed; {told}")))
+        }
+    }
+}
+
+/// Runs one study; with what became of it, whether somebody stopped it.
+fn one(
+    study: &dyn Study,
+    settings: &Settings,
+    folders: &BTreeMap<&'static str, PathBuf>,
+    follow: &mut dyn Follow,
+) -> (Result<Stored>, bool) {
+    let begin = Instant::now();
+    let mut context = Context {
+        settings,
+        folders,
+        follow,
+        opened: BTreeMap::new(),
+        trained: 0.0,
+        stopped: false,
+    };
+    let mut made = || {
+        let mut section = Section::begin(&settings.out, study.name())?;
+        study.run(&mut context, &mut section)?;
+        let minutes = begin.elapsed().as_secs_f64() / 60.0;
+        section.store(
+            settings,
+            settings.command(study),
+            [minutes, context.trained / 60.0],
+        )
+    };
+    (made(), context.stopped)
+}
+
+/// Which data set is in which folder.
+fn folders(given: &[PathBuf]) -> Result<BTreeMap<&'static str, PathBuf>> {
+    let mut folders = BTreeMap::new();
+    for dir in given {
+        let name = rrvq_data::kind_in(dir)?;
+        if let Some(first) = folders.insert(name, dir.clone()) {
+            return Err(Error::new(format!(
+                "{} and {} both hold {name}; name one of them",
+                first.display(),
+                dir.display()
+            )));
+        }
+    }
+    Ok(folders)
+}

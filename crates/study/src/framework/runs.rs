@@ -1,0 +1,289 @@
+//! The models a study trains: once each, whichever study asks first.
+
+use super::{Context, Scale};
+use rrvq::config::{Config, Schedule};
+use rrvq::dataset::{Dataset, Split};
+use rrvq::evaluate::{EvalRecord, Extent};
+use rrvq::picture::Picture;
+use rrvq::run::{Existing, Run};
+use rrvq::train::log::{Record, read};
+use rrvq::{Error, Event, Result, TrainOptions, Trained, Trainer};
+use std::rc::Rc;
+use std::time::Instant;
+
+/// Steps of a smoke run.
+const SMOKE_STEPS: usize = 4;
+/// Evaluations in a run whose steps follow from minutes.
+const EVALUATIONS: usize = 8;
+
+/// A model to be trained.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The name of its run folder, without the seed; the same name is the same model for all studies.
+    pub name: String,
+    /// Its settings; `train.steps` is what it takes at the quick scale.
+    pub config: Config,
+    /// Minutes of training at the full scale in place of steps.
+    pub full_minutes: Option<f64>,
+    /// Minutes of training at the quick scale in place of steps, for comparisons at equal cost.
+    pub quick_minutes: Option<f64>,
+}
+
+impl Wanted {
+    /// The model of a preset, called like it.
+    pub fn preset(name: &str) -> Result<Wanted> {
+        Ok(Wanted {
+            name: name.into(),
+            config: Config::preset(name)?,
+            full_minutes: None,
+            quick_minutes: None,
+        })
+    }
+
+    /// The same with other settings, under another name.
+    pub fn with(mut self, name: &str, settings: &[&str]) -> Result<Wanted> {
+        self.name = name.into();
+        for setting in settings {
+            self.config.set(setting)?;
+        }
+        Ok(self)
+    }
+
+    /// The same, on another data set.
+    pub fn on(mut self, data: &str) -> Wanted {
+        if self.config.data.name != data {
+            let old = self.config.data.name.clone();
+            self.name = match self.name.strip_suffix(&old) {
+                Some(stem) => format!("{stem}{data}"),
+                None => format!("{}-{data}", self.name),
+            };
+            self.config.data.name = data.into();
+        }
+        self
+    }
+
+    /// The same from another seed.
+    pub fn seed(mut self, seed: u64) -> Wanted {
+        self.config.train.seed = seed;
+        self
+    }
+
+    /// The same with so many steps at the quick scale and minutes at the full one.
+    pub fn budget(mut self, quick_steps: usize, full_minutes: f64) -> Wanted {
+        (self.config.train.steps, self.full_minutes) = (quick_steps, Some(full_minutes));
+        self
+    }
+
+    fn folder(&self) -> String {
+        format!("{}-seed{}", self.name, self.config.train.seed)
+    }
+}
+
+/// A trained model.
+pub struct Trial {
+    /// What it was asked for as.
+    pub name: String,
+    /// The model.
+    pub trained: Trained,
+    /// What it was trained on.
+    pub data: Rc<dyn Dataset>,
+    /// Its log.
+    pub records: Vec<Record>,
+    /// Seconds of its training.
+    pub seconds: f64,
+}
+
+/// What became of a model: trained, or the sentence that says how it diverged.
+pub type Attempt = std::result::Result<Trial, String>;
+
+impl Trial {
+    /// Bits per dim and use of codes on at most so many images of a split; 0 takes all.
+    pub fn evaluate(&self, split: Split, images: usize) -> Result<EvalRecord> {
+        let extent = Extent { split, images };
+        self.trained.evaluate(self.data.as_ref(), extent)
+    }
+
+    /// The first images of a split.
+    pub fn images(&self, split: Split, count: usize) -> Result<Vec<Picture>> {
+        first_images(self.data.as_ref(), split, count)
+    }
+
+    /// Steps it was trained.
+    pub fn steps(&self) -> usize {
+        self.trained.step() as usize
+    }
+}
+
+/// The first images of a split.
+pub fn first_images(data: &dyn Dataset, split: Split, count: usize) -> Result<Vec<Picture>> {
+    let mut bytes = vec![0; data.shape().iter().product()];
+    (0..count.min(data.len(split)))
+        .map(|i| {
+            data.read(split, i, &mut bytes);
+            Picture::new(data.shape(), bytes.clone())
+        })
+        .collect()
+}
+
+impl Context<'_> {
+    /// Trains models, or finds them trained; one that diverges is an error.
+    pub fn train(&mut self, wanted: Vec<Wanted>) -> Result<Vec<Trial>> {
+        let trials = self.attempt(wanted)?.into_iter();
+        trials.map(|trial| trial.map_err(Error::new)).collect()
+    }
+
+    /// The same where diverging is a result.
+    pub fn attempt(&mut self, wanted: Vec<Wanted>) -> Result<Vec<Attempt>> {
+        let missing = wanted.iter().filter(|w| !self.is_finished(w)).count();
+        let share = self.settings.minutes.map(|m| m / missing.max(1) as f64);
+        let mut trials = Vec::new();
+        for one in &wanted {
+            trials.push(match self.one(one, share) {
+                Ok(trial) => {
+                    self.trained += trial.seconds;
+                    Ok(trial)
+                }
+                Err(Error::Diverged { message, .. }) => Err(message),
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(trials)
+    }
+
+    fn run_of(&self, wanted: &Wanted) -> Option<Run> {
+        let runs = self.settings.out.join("runs");
+        let scale = runs.join(self.settings.scale.name());
+        Run::open(scale.join(wanted.folder())).ok()
+    }
+
+    fn is_finished(&self, wanted: &Wanted) -> bool {
+        let found = self.run_of(wanted).map(Trained::of_run);
+        matches!(found, Some(Ok(t)) if t.step() as usize >= t.config().train.steps)
+    }
+
+    fn one(&mut self, wanted: &Wanted, minutes: Option<f64>) -> Result<Trial> {
+        let data = self.open(&wanted.config)?;
+        let scale = self.settings.scale.name();
+        let dir = self.settings.out.join("runs").join(scale);
+        let dir = dir.join(wanted.folder());
+        let there = self.run_of(wanted);
+        let (mut config, existing) = match &there {
+            Some(run) => {
+                let config = Config::load(run.config())?;
+                check_same(&config, wanted, run)?;
+                (config, Existing::Resume)
+            }
+            None => (wanted.config.clone(), Existing::Refuse),
+        };
+        config.data.dir = self.folders.get(config.data.name.as_str()).cloned();
+        if there.is_none() {
+            self.plan(&mut config, wanted, minutes, data.as_ref())?;
+        }
+        if !self.is_finished(wanted) {
+            let options = TrainOptions {
+                out: Some(dir.clone()),
+                existing,
+                ..TrainOptions::default()
+            };
+            let mut watch = self.follow.training(&wanted.folder());
+            let device = self.settings.device.clone();
+            let mut trainer = Trainer::with(&config, data.as_ref(), device, options)?;
+            let finished = trainer.run(watch.as_mut())?;
+            if finished.interrupted {
+                self.stopped = true;
+                return Err(Error::new(format!(
+                    "{} was stopped and saved at step {} of {}; give the same command again to go on",
+                    dir.display(),
+                    finished.step,
+                    config.train.steps
+                )));
+            }
+        }
+        let run = Run::open(&dir)?;
+        let records = read(run.log())?;
+        let seconds = records.iter().rev().find_map(|record| match record {
+            Record::Train(train) => Some(train.seconds),
+            _ => None,
+        });
+        Ok(Trial {
+            name: wanted.name.clone(),
+            trained: Trained::of_run(run)?.on(self.settings.device.clone()),
+            data,
+            records,
+            seconds: seconds.unwrap_or(0.0),
+        })
+    }
+
+    /// Settles the steps of a new run, and how often it looks at itself.
+    fn plan(
+        &self,
+        config: &mut Config,
+        wanted: &Wanted,
+        minutes: Option<f64>,
+        data: &dyn Dataset,
+    ) -> Result<()> {
+        let planned = match self.settings.scale {
+            Scale::Smoke => None,
+            Scale::Quick => wanted.quick_minutes,
+            Scale::Full => wanted.full_minutes,
+        };
+        match (self.settings.scale, minutes.or(planned)) {
+            (Scale::Smoke, None) => config.train.steps = SMOKE_STEPS,
+            (_, None) => {}
+            (_, Some(minutes)) => {
+                let pace = self.seconds_a_step(config, data)?;
+                config.train.steps = ((minutes * 60.0 / pace) as usize).max(SMOKE_STEPS);
+                // A plateau is found in epochs, which a run of minutes does not have.
+                config.train.schedule = Schedule::Cosine;
+            }
+        }
+        let train = &mut config.train;
+        train.warmup = train.warmup.min(train.steps / 10);
+        train.eval_every = train.steps.div_ceil(EVALUATIONS);
+        train.eval_images = self.by_scale(16, 256, 2000);
+        train.early_images = self.by_scale(0, 256, 1024);
+        train.save_every = train.eval_every;
+        train.log_every = (train.steps / 200).max(1);
+        train.sample_every = train.steps;
+        Ok(())
+    }
+
+    /// Seconds of a step here, measured in memory.
+    fn seconds_a_step(&self, config: &Config, data: &dyn Dataset) -> Result<f64> {
+        let mut config = config.clone();
+        let train = &mut config.train;
+        (train.steps, train.eval_every, train.save_every) = (100_000, 0, 0);
+        (train.log_every, train.early_images, train.sample_every) = (0, 0, 0);
+        let least = self.by_scale(0.05, 1.0, 5.0);
+        let mut trainer = Trainer::new(&config, data, self.settings.device.clone())?;
+        let (mut begin, mut steps) = (Instant::now(), 0);
+        // The first steps warm caches and settle the length of bursts.
+        let mut warm = false;
+        while steps == 0 || begin.elapsed().as_secs_f64() < least || !warm {
+            if let Some(Event::Step { .. }) = trainer.step()? {
+                steps += 1;
+            }
+            if !warm && begin.elapsed().as_secs_f64() > least / 2.0 {
+                (warm, begin, steps) = (true, Instant::now(), 0);
+            }
+        }
+        Ok(begin.elapsed().as_secs_f64() / steps as f64)
+    }
+}
+
+/// Refuses a run folder whose model is another than the one that is wanted.
+fn check_same(found: &Config, wanted: &Wanted, run: &Run) -> Result<()> {
+    let want = &wanted.config;
+    let same = found.model == want.model
+        && found.data.name == want.data.name
+        && found.train.batch == want.train.batch
+        && found.train.seed == want.train.seed;
+    match same {
+        true => Ok(()),
+        false => Err(Error::new(format!(
+            "{} holds a run with other settings than {} has now; remove it, or choose another folder for the studies",
+            run.dir().display(),
+            wanted.name
+        ))),
+    }
+}

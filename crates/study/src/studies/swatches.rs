@@ -1,0 +1,133 @@
+//! The toy of Figure 1 over several seeds: how many samples have one colour, from one layer and from a hierarchy.
+
+use crate::demo::{SAMPLES, SPREAD, is_uniform};
+use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
+use rrvq::picture::{Picture, grid};
+use rrvq::{Result, SampleOptions};
+
+/// Colour swatches.
+pub struct Swatches;
+
+/// Samples of each seed that are shown.
+const SHOWN: usize = 16;
+
+/// Samples of a model, and how many of them have one colour.
+pub(super) fn counted(trial: &Trial) -> Result<(Vec<Picture>, usize)> {
+    let drawn = trial.trained.sample(SAMPLES, SampleOptions::default())?;
+    let uniform = drawn.iter().filter(|p| is_uniform(p)).count();
+    Ok((drawn, uniform))
+}
+
+/// The counts of a model from each seed, the first of its samples from each, and a table row of each.
+pub(super) fn over_seeds(
+    context: &mut Context<'_>,
+    preset: &str,
+    seeds: &[u64],
+) -> Result<(Vec<usize>, Vec<Picture>, Vec<Vec<String>>)> {
+    let (mut counts, mut shown, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    let wanted: Result<Vec<Wanted>> = seeds
+        .iter()
+        .map(|&seed| Ok(Wanted::preset(preset)?.seed(seed)))
+        .collect();
+    for (trial, seed) in context.train(wanted?)?.iter().zip(seeds) {
+        let (drawn, uniform) = counted(trial)?;
+        let bits = trial.evaluate(rrvq::Split::Test, 0)?.bits_per_dim;
+        rows.push(vec![
+            preset.to_string(),
+            seed.to_string(),
+            uniform.to_string(),
+            drawn.len().to_string(),
+            format!("{bits:.4}"),
+        ]);
+        counts.push(uniform);
+        shown.extend(drawn.into_iter().take(SHOWN));
+    }
+    Ok((counts, shown, rows))
+}
+
+pub(super) const HEADERS: [&str; 5] = [
+    "model",
+    "seed",
+    "samples of one colour",
+    "samples",
+    "test bits per dim",
+];
+
+/// "57 to 64 of 64".
+pub(super) fn range(counts: &[usize]) -> String {
+    let least = counts.iter().min().copied().unwrap_or(0);
+    let most = counts.iter().max().copied().unwrap_or(0);
+    match least == most {
+        true => format!("{least} of {SAMPLES}"),
+        false => format!("{least} to {most} of {SAMPLES}"),
+    }
+}
+
+impl Study for Swatches {
+    fn name(&self) -> &'static str {
+        "swatches"
+    }
+
+    fn about(&self) -> &'static str {
+        "samples of one colour, from one layer of codes and from a hierarchy of five, over seeds (Fig. 1's toy)"
+    }
+
+    fn paper(&self) -> &'static str {
+        "trained on images of one of nine colours, samples of one layer are \"rainbow images where each patch is separately given a random colour\"; shown, not counted, and for one-layer models only."
+    }
+
+    fn data(&self) -> &'static [&'static str] {
+        &["swatches"]
+    }
+
+    fn minutes(&self, scale: Scale) -> f64 {
+        match scale {
+            Scale::Smoke => 0.1,
+            Scale::Quick | Scale::Full => 5.0,
+        }
+    }
+
+    fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
+        let seeds = context.seeds(5, 5);
+        section.seeds = seeds.len();
+        section.paragraph(&format!(
+            "A sample counts as one colour when no channel varies by more than {SPREAD} of 256 levels over the image. {SAMPLES} samples of each of {} seeds; a row of the pictures below is a seed.",
+            seeds.len()
+        ));
+        let (one, patches, mut rows) = over_seeds(context, "swatches-rvq", &seeds)?;
+        let (five, whole, more) = over_seeds(context, "swatches-l5", &seeds)?;
+        rows.extend(more);
+        section.picture(
+            "one-layer",
+            &grid(&patches, SHOWN, 2, 1)?,
+            "Samples of one layer (rVQ-VAE)",
+        )?;
+        section.picture(
+            "hierarchy",
+            &grid(&whole, SHOWN, 2, 1)?,
+            "Samples of five layers (RRVQ-VAE)",
+        )?;
+        section.table("numbers", &HEADERS, &rows)?;
+        section.claim(
+            "One layer of codes with a uniform prior draws patchworks of the colours.",
+            "patchworks, shown",
+            format!(
+                "{} have one colour, over {} seeds",
+                range(&one),
+                seeds.len()
+            ),
+            Verdict::of(one.iter().all(|n| *n <= SAMPLES / 16)),
+        );
+        section.claim(
+            "A hierarchy whose top is one latent draws whole images.",
+            "–",
+            format!(
+                "{} have one colour, over {} seeds",
+                range(&five),
+                seeds.len()
+            ),
+            Verdict::of(five.iter().all(|n| *n >= SAMPLES * 15 / 16)),
+        );
+        Ok(())
+    }
+}
