@@ -14,6 +14,12 @@ pub struct Args {
     /// Threads to use; 0 takes all cores. Results are the same bits for any number
     #[arg(long, global = true, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub threads: u16,
+    /// Most memory that a model or a file may ask for, such as 512MiB or 16GiB
+    #[arg(long, global = true, default_value = "8GiB", value_name = "SIZE", value_parser = memory)]
+    pub max_memory: usize,
+    /// Most pixels of an image, and of images that are decoded together
+    #[arg(long, global = true, default_value_t = 1 << 26, value_name = "N")]
+    pub max_pixels: usize,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -594,4 +600,22 @@ fn scale(text: &str) -> Result<rrvq_study::framework::Scale, String> {
     let all = rrvq_study::framework::Scale::ALL;
     let found = all.into_iter().find(|scale| scale.name() == text);
     found.ok_or_else(|| "expected quick, full or smoke".into())
+}
+
+/// Bytes, or a number with KiB, MiB, GiB or TiB behind it.
+fn memory(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].trim().to_lowercase().as_str() {
+        "" | "b" => Some(0),
+        "k" | "kib" => Some(10),
+        "m" | "mib" => Some(20),
+        "g" | "gib" => Some(30),
+        "t" | "tib" => Some(40),
+        _ => None,
+    };
+    let count = digits.parse::<usize>().ok();
+    let bytes = count
+        .zip(shift)
+        .and_then(|(n, shift)| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "expected a size such as 512MiB or 16GiB".into())
 }

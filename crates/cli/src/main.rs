@@ -17,12 +17,18 @@ mod terminal;
 
 use args::{Args, Command};
 use clap::Parser;
+use rrvq::limits::Limits;
 use rrvq::{Config, Error, Remedy};
 use std::time::Instant;
 
 fn main() {
     let begun = Instant::now();
     let args = Args::parse();
+    let limits = Limits {
+        memory: args.max_memory,
+        pixels: args.max_pixels,
+    };
+    limits.set();
     let outcome = set_threads(args.threads.into()).and_then(|()| match &args.command {
         Command::Demo(demo) => commands::demo(demo),
         Command::Train(train) => commands::train(train),

@@ -6,7 +6,7 @@
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageReader};
 use rrvq::error::{Error, Result};
-use rrvq::whole;
+use rrvq::{limits, whole};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -69,7 +69,7 @@ impl Image {
     /// The image in a PNG, JPEG or WebP file.
     pub fn open(path: impl AsRef<Path>) -> Result<Image> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        let bytes = limits::read_file(path)?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         Image::decode(&stem, &bytes).map_err(|said| {
             Error::new(format!(
@@ -180,7 +180,7 @@ impl Image {
 pub fn check_size(width: usize, height: usize) -> std::result::Result<(), String> {
     let sides = 1..=LONGEST_SIDE;
     match sides.contains(&width) && sides.contains(&height) && width * height <= MOST_PIXELS {
-        true => Ok(()),
+        true => limits::check_pixels(width, height),
         false => Err(format!(
             "it has {width}×{height} pixels; sides of at most {LONGEST_SIDE} and {MOST_PIXELS} pixels in all can be coded"
         )),

@@ -6,13 +6,14 @@
 
 use super::chunk::{self, Times};
 use super::container::{Block, Fields, Header, Kind, Record, read_block, read_records};
-use super::image::{Image, MOST_PIXELS};
+use super::image::Image;
 use super::networks::Networks;
 use super::plane::{self, Shape};
 use super::stack::Stack;
 use super::tiles::{Located, Sequence, Tiling};
 use super::workers::Workers;
 use rrvq::error::{Error, Remedy, Result};
+use rrvq::limits;
 use std::io::Read;
 
 /// Reads a file's images one segment after another.
@@ -159,10 +160,8 @@ impl<'a> Reader<'a> {
         workers: Option<&mut Workers>,
         watch: &(dyn Fn(usize) + Sync),
     ) -> Result<Vec<Outcome>> {
-        let sizes = || records.iter().map(|r| r.width * r.height);
-        if sizes().sum::<usize>() > sizes().max().unwrap_or(0) + MOST_PIXELS {
-            return Err(Error::new("a segment has more pixels than one may have"));
-        }
+        let pixels = records.iter().map(|r| r.width * r.height).sum();
+        limits::check_pixels_in_all(pixels).map_err(Error::new)?;
         let mut made: Vec<Making> = records.iter().map(Making::new).collect();
         self.tiles(&records, &mut made, workers, watch)?;
         for (record, making) in records.iter().zip(&mut made) {

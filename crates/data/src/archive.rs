@@ -6,6 +6,7 @@
 use super::mapped::Shared;
 use flate2::bufread::MultiGzDecoder;
 use rrvq::error::Error;
+use rrvq::limits;
 use std::fmt;
 use std::io::{Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -26,11 +27,11 @@ pub(super) fn gunzip(bytes: &[u8]) -> Result<Vec<u8>, String> {
     if !is_gzip(bytes) {
         return Err("byte 0 does not begin a gzip file".into());
     }
-    let (mut rest, mut out) = (bytes, Vec::new());
-    let read = MultiGzDecoder::new(&mut rest).read_to_end(&mut out);
+    let mut rest = bytes;
+    let read = limits::read_all(MultiGzDecoder::new(&mut rest));
     let at = bytes.len() - rest.len();
     match read {
-        Ok(_) => Ok(out),
+        Ok(out) => out.ok_or_else(limits::unpacks_to_more),
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
             Err(format!("it ends at byte {}, in the middle", bytes.len()))
         }
@@ -129,11 +130,10 @@ impl Zip {
         let mut archive = self.archive.clone();
         let file = archive.by_index(number).map_err(|e| e.to_string())?;
         let size = file.size();
-        let mut content = Vec::new();
         // One byte more than it should have, so that too much is noticed and nothing endless is unpacked.
-        file.take(size.saturating_add(1))
-            .read_to_end(&mut content)
-            .map_err(|error| error.to_string())?;
+        let content = limits::read_all(file.take(size.saturating_add(1)));
+        let content = content.map_err(|error| error.to_string())?;
+        let content = content.ok_or_else(limits::unpacks_to_more)?;
         match content.len() as u64 == size {
             true => Ok(content),
             false => Err(format!("it is listed with {size} bytes and has others")),

@@ -13,6 +13,7 @@ use crate::Images;
 use rayon::prelude::*;
 use rrvq::config::DataConfig;
 use rrvq::error::{Error, Remedy, Result};
+use rrvq::limits::read_file;
 use std::path::{Path, PathBuf};
 
 const SIDE: usize = 32;
@@ -169,7 +170,7 @@ fn find(dir: &Path) -> Result<Place> {
 fn in_folder(dir: &Path, form: Form, records: usize) -> Vec<Result<Batch>> {
     let read = |name: &&str| {
         let path = dir.join(format!("{name}{}", form.ending()));
-        let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        let bytes = read_file(&path)?;
         read_batch(&path.display().to_string(), &bytes, form, records)
     };
     BATCHES.par_iter().map(read).collect()
@@ -177,7 +178,7 @@ fn in_folder(dir: &Path, form: Form, records: usize) -> Vec<Result<Batch>> {
 
 /// The batches and the names of the classes.
 fn in_archive(file: &Path, records: usize) -> Result<(Vec<Result<Batch>>, Vec<String>)> {
-    let bytes = std::fs::read(file).map_err(|error| Error::io("read", file, error))?;
+    let bytes = read_file(file)?;
     let file = file.display();
     let bad = |problem: String| {
         Error::new(format!(

@@ -134,7 +134,7 @@ fn images(path: &Path) -> Result<([usize; 2], Vec<u8>)> {
 
 /// The sides of a file, and its bytes.
 fn read(path: &Path, form: &Form) -> Result<(Vec<usize>, Vec<u8>)> {
-    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let bytes = rrvq::limits::read_file(path)?;
     let shown = path.display();
     let foreign = |problem: String| {
         Error::new(format!(

@@ -5,7 +5,9 @@
 
 use super::archive::Zip;
 use super::parquet::Table;
+use bytes::Bytes;
 use rrvq::error::{Error, Result};
+use rrvq::limits::read_file;
 use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -67,7 +69,7 @@ impl fmt::Display for Item {
 }
 
 /// The bytes of the images of a run.
-pub(super) fn read(run: &[Item]) -> Result<Vec<Vec<u8>>> {
+pub(super) fn read(run: &[Item]) -> Result<Vec<Bytes>> {
     let Some(first) = run.first() else {
         return Ok(Vec::new());
     };
@@ -91,10 +93,10 @@ pub(super) fn read(run: &[Item]) -> Result<Vec<Vec<u8>>> {
     run.iter().map(alone).collect()
 }
 
-fn alone(item: &Item) -> Result<Vec<u8>> {
+fn alone(item: &Item) -> Result<Bytes> {
     match &item.place {
-        Place::File(path) => std::fs::read(path).map_err(|error| Error::io("open", path, error)),
-        Place::Zipped(zip, number) => zip.read(*number).map_err(|problem| {
+        Place::File(path) => Ok(read_file(path)?.into()),
+        Place::Zipped(zip, number) => zip.read(*number).map(Bytes::from).map_err(|problem| {
             let (name, path) = (&item.below, zip.path().display());
             Error::new(format!(
                 "cannot unpack {name} from {path}: {problem}; fetch the archive again"

@@ -6,6 +6,7 @@
 //! Hand-written: no well-kept crate reads these files and reports at which byte one is damaged.
 
 use flate2::bufread::ZlibDecoder;
+use rrvq::limits::{Limits, unpacks_to_more};
 use std::io::{ErrorKind, Read};
 
 /// An array of bytes; the first index runs fastest.
@@ -110,6 +111,9 @@ fn matrix(reader: &mut Reader, name: &str) -> Result<Option<Array>, String> {
         return Err(format!(
             "the array {name} near byte {at} has {size} bytes of kind {kind}, which its sides {sides:?} do not make"
         ));
+    }
+    if size > Limits::current().memory {
+        return Err(unpacks_to_more());
     }
     let bytes = reader.take(size)?;
     reader.finish()?;

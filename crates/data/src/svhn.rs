@@ -69,7 +69,7 @@ fn load(dir: &Path, name: &'static str, train: &[&str]) -> Result<Labelled> {
 
 /// The images of a file and their digits.
 fn read(path: &Path) -> Result<(Vec<u8>, Vec<Option<u32>>)> {
-    let file = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let file = rrvq::limits::read_file(path)?;
     let found = byte_array(&file, "X").map_err(|problem| {
         let path = path.display();
         Error::new(format!(

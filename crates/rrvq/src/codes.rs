@@ -183,7 +183,7 @@ impl Codes {
     /// Reads what [`Codes::save`] wrote to a `.safetensors` file.
     pub fn load(path: impl AsRef<Path>) -> Result<Codes> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        let bytes = crate::limits::read_file(path)?;
         let wrong = |said: String| {
             let path = path.display();
             Error::new(format!(

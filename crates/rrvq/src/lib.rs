@@ -59,6 +59,7 @@ pub mod evaluate;
 pub mod files;
 pub mod latent;
 pub mod likelihood;
+pub mod limits;
 pub mod model;
 pub mod models;
 pub mod nn;

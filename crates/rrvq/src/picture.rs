@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
+use crate::limits;
 use crate::whole;
 use image::imageops::FilterType;
 use image::{
@@ -139,7 +140,7 @@ impl Picture {
     /// The image in a PNG, JPEG or WebP file as it is.
     pub fn open(path: impl AsRef<Path>) -> Result<Picture> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("open", path, error))?;
+        let bytes = limits::read_file(path)?;
         let image = on_white(decode_named(&bytes, &path.display())?);
         let [width, height] = [image.width() as usize, image.height() as usize];
         match image.color().has_color() {
@@ -151,7 +152,7 @@ impl Picture {
     /// The image in a PNG, JPEG or WebP file, cropped to its central square and resized to side `size`.
     pub fn load(path: impl AsRef<Path>, size: usize, channels: usize) -> Result<Picture> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("open", path, error))?;
+        let bytes = limits::read_file(path)?;
         let mut all = Picture::cut(&bytes, &path.display(), &[Part::Centre], size, channels)?;
         all.pop()
             .ok_or_else(|| Error::new("one part makes one picture"))
@@ -230,17 +231,17 @@ fn decode_named(bytes: &[u8], name: &dyn fmt::Display) -> Result<DynamicImage> {
 
 fn decode(bytes: &[u8]) -> std::result::Result<DynamicImage, String> {
     whole::check(bytes)?;
-    let read = || -> image::ImageResult<DynamicImage> {
-        let mut decoder = ImageReader::new(Cursor::new(bytes))
-            .with_guessed_format()?
-            .into_decoder()?;
-        // Cameras store photographs lying down and say so beside the pixels.
-        let orientation = decoder.orientation()?;
-        let mut image = DynamicImage::from_decoder(decoder)?;
-        image.apply_orientation(orientation);
-        Ok(image)
-    };
-    read().map_err(|error| format!("{error} (it has {} bytes)", bytes.len()))
+    let failed = |error: image::ImageError| format!("{error} (it has {} bytes)", bytes.len());
+    let reader = ImageReader::new(Cursor::new(bytes));
+    let reader = reader.with_guessed_format().map_err(|e| failed(e.into()))?;
+    let mut decoder = reader.into_decoder().map_err(failed)?;
+    let (width, height) = decoder.dimensions();
+    limits::check_pixels(width as usize, height as usize)?;
+    // Cameras store photographs lying down and say so beside the pixels.
+    let orientation = decoder.orientation().map_err(failed)?;
+    let mut image = DynamicImage::from_decoder(decoder).map_err(failed)?;
+    image.apply_orientation(orientation);
+    Ok(image)
 }
 
 /// Transparent parts become white, as on paper.

@@ -16,6 +16,7 @@ pub use step::{Step, StepInput, StepOutcome, objective};
 use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::latent::codebook::{First, Memory};
+use crate::limits::check_bytes;
 use crate::model::Hierarchy;
 use crate::model::hierarchy::dims;
 use crate::nn::Builder;
@@ -55,6 +56,10 @@ impl Model {
     /// First values of everything a training step keeps: parameters from their initialisers, gains and biases
     /// from the first batch.
     pub fn initial(&self, device: &Device, seed: u64, images: &[u8]) -> Result<Store> {
+        check_bytes(
+            "holding the model's parameters",
+            self.layout.len().saturating_mul(4),
+        )?;
         let theta = self.initialise_from(device, self.layout.initial(seed), seed, images)?;
         let mut store = Store::with("ema", theta.clone());
         for memory in &self.memories {

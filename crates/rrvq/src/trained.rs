@@ -91,7 +91,7 @@ impl Trained {
             return Trained::read(model.bytes, model.name);
         }
         if path.is_file() {
-            let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+            let bytes = crate::limits::read_file(path)?;
             return Trained::read(&bytes, &path.display().to_string());
         }
         Trained::of_run(Run::open(path).map_err(|error| {

@@ -1,19 +1,22 @@
 //! Whether the settings of a configuration make sense together.
 
 use crate::config::{
-    Codes, Config, Crop, CropWord, DataConfig, Estimator, ModelConfig, PriorConfig, Schedule,
-    TrainConfig,
+    Backbone, Codes, Config, Crop, CropWord, DataConfig, Estimator, ModelConfig, PriorConfig,
+    Schedule, TrainConfig,
 };
 use crate::error::{Error, Result};
 use crate::latent;
 use crate::likelihood;
+use crate::limits::{MOST_BLOCKS, MOST_LAYERS, check_bytes};
 
 impl Config {
     /// Refuses, in one sentence that names the key, what cannot be trained.
     pub fn validate(&self) -> Result<()> {
         let (model, data, train) = (&self.model, &self.data, &self.train);
         check_model(model)?;
+        check_parameters(model)?;
         check_prior(&self.prior)?;
+        check_features(model, train)?;
 
         within("data.train_images", data.train_images, 1, 100_000_000)?;
         within("data.test_images", data.test_images, 1, 100_000_000)?;
@@ -156,6 +159,7 @@ fn check_model(model: &ModelConfig) -> Result<()> {
     }
     above_zero("model.block_scale", model.block_factor())?;
     check_maps(model)?;
+    check_extent(model)?;
     match &model.codes {
         Codes::Same(codes) => within("model.codes", *codes, 2, 65_536)?,
         Codes::Each(codes) if codes.len() != model.layers() => {
@@ -219,6 +223,80 @@ fn check_seed(key: &str, seed: u64) -> Result<()> {
             "{key} is {seed}; expected at most {most}"
         ))),
         false => Ok(()),
+    }
+}
+
+/// Layers and blocks in all: every one of them is drawn and planned, whatever its size.
+fn check_extent(model: &ModelConfig) -> Result<()> {
+    let layers = model.layers();
+    if layers > MOST_LAYERS {
+        return Err(Error::new(format!(
+            "model.maps has {} entries and model.repeat is {}, {layers} layers in all; expected at most {MOST_LAYERS}",
+            model.maps.len(),
+            model.repeat
+        )));
+    }
+    // Of each layer: the up pass and the down pass, and three ladders and straps.
+    let blocks = layers * (2 * model.blocks + 3 * model.ladder_blocks);
+    if blocks > MOST_BLOCKS {
+        return Err(Error::new(format!(
+            "the model has {blocks} residual blocks in its {layers} layers; expected at most {MOST_BLOCKS}, so lower \
+             model.repeat, model.blocks or model.ladder_blocks"
+        )));
+    }
+    Ok(())
+}
+
+/// The largest number of values one place of a map has.
+fn widest(model: &ModelConfig) -> f64 {
+    let codes = match &model.codes {
+        Codes::Same(codes) => *codes,
+        Codes::Each(codes) => codes.iter().copied().max().unwrap_or(0),
+    };
+    model.channels.max(model.embed).max(codes) as f64
+}
+
+/// Parameters of the convolutions and codebooks, the bulk of a model: an estimate from below, before anything is drawn.
+fn check_parameters(model: &ModelConfig) -> Result<()> {
+    let (layers, channels) = (model.layers() as f64, model.channels as f64);
+    let embed = model.embed as f64;
+    let blocks = layers * (2 * model.blocks + 3 * model.ladder_blocks) as f64;
+    let (kernel, positions) = match model.backbone {
+        Backbone::Convolution => (9.0, 1.0),
+        Backbone::Mlp => (1.0, (model.maps[0] * model.maps[0]) as f64),
+    };
+    let (size, codes) = (model.size as f64, widest(model).min(65_536.0));
+    let picture = match model.backbone {
+        Backbone::Convolution => 0.0,
+        Backbone::Mlp => 2.0 * size * size * channels,
+    };
+    let parameters = blocks * 2.0 * kernel * channels * channels
+        + 3.0 * kernel * positions * channels * embed
+        + codes * embed
+        + picture;
+    check_bytes(
+        "holding the model's parameters",
+        (4.0 * parameters) as usize,
+    )
+}
+
+/// Values of the largest map, for a whole batch: what the compiler counts must stay far from overflowing.
+fn check_features(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
+    let particles = match train.estimator {
+        Estimator::Vimco => train.particles,
+        _ => 1,
+    };
+    let images = train.batch.max(64) as f64 * particles as f64;
+    let values = images * (model.size * model.size) as f64 * widest(model);
+    let most = 2f64.powi(44);
+    match values <= most {
+        true => Ok(()),
+        false => Err(Error::new(format!(
+            "a map of {images} images of side {} with {} channels has {values:.0} values; expected at most {most:.0}, so \
+             lower model.size, train.batch or model.channels",
+            model.size,
+            widest(model)
+        ))),
     }
 }
 
@@ -364,6 +442,18 @@ mod tests {
             config.validate().unwrap();
             assert_eq!(config.model.sides().len(), config.model.layers());
         }
+    }
+
+    #[test]
+    fn what_would_take_terabytes_or_hours_is_refused_before_it_is_drawn() {
+        assert!(said(&["model.channels=65536"]).contains("max-memory"));
+        assert!(said(&["model.repeat=1024"]).contains("5120 layers in all"));
+        assert!(said(&["model.repeat=200", "model.blocks=256"]).contains("512000 residual blocks"));
+        assert!(said(&["model.ladder_blocks=256", "model.repeat=100"]).contains("ladder_blocks"));
+        let wide = ["model.backbone=mlp", "model.size=4096", "model.maps=[2048]"];
+        assert!(said(&[&wide[..], &["model.embed=65536"]].concat()).contains("max-memory"));
+        let many = ["model.size=4096", "model.maps=[2048]", "train.batch=65536"];
+        assert!(said(&[&many[..], &["model.codes=65536"]].concat()).contains("train.batch"));
     }
 
     #[test]

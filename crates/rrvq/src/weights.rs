@@ -30,7 +30,7 @@ pub fn load_weights(run: &Run, layout: &Layout) -> Result<Weights> {
 }
 
 pub(crate) fn read(path: &Path) -> Result<Tensors> {
-    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let bytes = crate::limits::read_file(path)?;
     from_safetensors(&bytes).map_err(|e| {
         Error::new(format!(
             "{} is damaged: {e}; restore it from a copy or train again",

@@ -29,15 +29,13 @@ pub fn check(bytes: &[u8]) -> Result<Contents, String> {
         }),
         [b'R', b'I', b'F', b'F', a, b, c, d, rest @ ..] => {
             let whole = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
-            match rest.len() < whole {
-                true => Err(format!("it ends at byte {} of {}", bytes.len(), 8 + whole)),
-                false => Ok(Contents {
-                    // Flags of the extended header: the second bit says that there are frames.
-                    animated: rest.get(4..8) == Some(b"VP8X")
-                        && rest.get(12).is_some_and(|f| f & 2 > 0),
-                    ..still
-                }),
-            }
+            let Some(chunks) = rest.get(..whole) else {
+                return Err(format!("it ends at byte {} of {}", bytes.len(), 8 + whole));
+            };
+            Ok(Contents {
+                animated: webp(chunks)?,
+                ..still
+            })
         }
         _ => Ok(still),
     }
@@ -92,6 +90,26 @@ fn after_scan(mut rest: &[u8]) -> Option<&[u8]> {
             _ => return Some(rest),
         }
     }
+}
+
+/// Chunks up to the last, none longer than the file; whether the extended header says that there are frames.
+fn webp(chunks: &[u8]) -> Result<bool, String> {
+    let (mut rest, mut animated) = (chunks.get(4..).unwrap_or_default(), false);
+    while let Some((head, data)) = rest.split_first_chunk::<8>() {
+        let [kind @ .., a, b, c, d] = head;
+        let len = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+        let Some(chunk) = data.get(..len) else {
+            let kind = String::from_utf8_lossy(kind);
+            let have = data.len();
+            return Err(format!(
+                "its part {kind:?} claims {len} bytes where {have} are left"
+            ));
+        };
+        // The second bit of the flags.
+        animated |= kind == b"VP8X" && chunk.first().is_some_and(|flags| flags & 2 > 0);
+        rest = data.get(len.next_multiple_of(2)..).unwrap_or_default();
+    }
+    Ok(animated)
 }
 
 /// Chunks up to the last; whether one of them says that there are frames.
@@ -164,6 +182,11 @@ mod tests {
         ]
         .concat();
         assert!(check(&webp).unwrap().animated);
+        let said = check(b"RIFF\x0c\0\0\0WEBPICCP\xff\xff\xff\xff").unwrap_err();
+        assert!(
+            said.contains("ICCP") && said.contains("4294967295"),
+            "{said}"
+        );
         let jpeg = [
             &[0xff, 0xd8, 0xff, 0xc0, 0, 20, 8, 0, 1, 0, 1, 4][..],
             &[0; 12],

@@ -66,6 +66,7 @@ mod error;
 mod grad;
 mod graph;
 mod lanes;
+pub mod limit;
 mod math;
 mod op;
 pub mod optim;

@@ -3,6 +3,7 @@
 //! All parameters of a model live in one f32 vector, each at an offset that is a multiple of 16, so that the
 //! optimiser is a handful of element-wise kernels over the whole vector, and a checkpoint is a few of them.
 
+use crate::limit::check_room;
 use crate::rng::{Distribution, Noise, fill};
 use crate::simd::isa;
 use crate::{Error, Result};
@@ -159,7 +160,8 @@ impl Layout {
 
     /// Gathers a flat vector from named tensors; every parameter must be there with its shape.
     pub fn flatten(&self, tensors: &Tensors, prefix: &str) -> Result<Vec<f32>> {
-        let mut flat = vec![0.0; self.len];
+        // All of them are looked at before room is made: a file cannot claim more values than it holds.
+        let mut found = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
             let name = format!("{prefix}{}", entry.name);
             let Some((shape, values)) = tensors.map.get(&name) else {
@@ -173,6 +175,11 @@ impl Layout {
                     "tensor {name} has shape {shape:?} where the model has {want:?}; the file belongs to another model"
                 )));
             }
+            found.push((entry, values));
+        }
+        check_room::<f32>("a vector of parameters", self.len)?;
+        let mut flat = vec![0.0; self.len];
+        for (entry, values) in found {
             flat[entry.offset..entry.offset + entry.len()].copy_from_slice(values);
         }
         Ok(flat)

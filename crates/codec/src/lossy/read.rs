@@ -3,7 +3,7 @@
 //! A list of images says which blocks have to come; those that do not are missing codes, and missing codes are filled in.
 //! So there is one way to read a whole file and a cut one, and what is missing is an answer beside the picture.
 
-use super::super::image::{Image, MOST_PIXELS};
+use super::super::image::Image;
 use super::super::plane::{self, Shape};
 use super::super::tiles::Tiling;
 use super::super::workers::Workers;
@@ -13,6 +13,7 @@ use super::show::{Coded, show};
 use super::walk::Arrived;
 use rrvq::config::ModelConfig;
 use rrvq::error::{Error, Result};
+use rrvq::limits;
 
 /// Reads a file's images one segment after another.
 pub struct Reader<'a> {
@@ -140,10 +141,8 @@ impl<'a> Reader<'a> {
                 records.len()
             )));
         }
-        let sizes = || records.iter().map(|r| r.width * r.height);
-        if sizes().sum::<usize>() > sizes().max().unwrap_or(0) + MOST_PIXELS {
-            return Err(Error::new("a segment has more pixels than one may have"));
-        }
+        let pixels = records.iter().map(|r| r.width * r.height).sum();
+        limits::check_pixels_in_all(pixels).map_err(Error::new)?;
         self.seen += records.len();
         self.listed = true;
         Ok(Some(records))
@@ -260,7 +259,8 @@ impl<'a> Reader<'a> {
                 height: record.height,
                 channels: 1,
             };
-            let alpha = match record.alpha {
+            // Where no colour is shown, transparency would be room made out of nothing.
+            let alpha = match record.alpha && shown.is_ok() {
                 true => Some(opaque_below(shape, &segment.strips[number])),
                 false => None,
             };

@@ -7,6 +7,8 @@
 //! The crate `parquet` reads them, behind the cargo feature `parquet`; without it, such files are refused with a sentence.
 
 #[cfg(feature = "parquet")]
+mod footer;
+#[cfg(feature = "parquet")]
 mod pages;
 #[cfg(feature = "parquet")]
 mod table;

@@ -8,6 +8,7 @@ use parquet::basic::{Encoding, Type};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use parquet::schema::types::ColumnDescriptor;
+use rrvq::limits::{Limits, unpacks_to_more};
 
 type Result<T> = std::result::Result<T, ParquetError>;
 
@@ -18,6 +19,8 @@ pub(super) struct Checked {
     strings: bool,
     has_levels: bool,
     has_dictionary: bool,
+    /// Bytes of all pages so far, unpacked.
+    unpacked: usize,
 }
 
 impl Checked {
@@ -27,10 +30,15 @@ impl Checked {
             strings: column.physical_type() == Type::BYTE_ARRAY,
             has_levels: column.max_def_level() > 0,
             has_dictionary: false,
+            unpacked: 0,
         }
     }
 
     fn check(&mut self, mut page: Page) -> Result<Page> {
+        self.unpacked = self.unpacked.saturating_add(page.buffer().len());
+        if self.unpacked > Limits::current().memory {
+            return Err(damaged(&unpacks_to_more()));
+        }
         match &mut page {
             Page::DictionaryPage { buf, .. } => {
                 self.has_dictionary = true;

@@ -5,6 +5,7 @@
 //! writes them.
 
 use super::super::mapped::map;
+use super::footer;
 use super::pages::Checked;
 use bytes::Bytes;
 use bytes::buf::{Buf, Reader};
@@ -16,6 +17,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
 use rrvq::error::{Error, Result};
+use rrvq::limits::check_bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +25,8 @@ use std::path::{Path, PathBuf};
 const MAGIC: &[u8] = b"PAR1";
 /// No more rows than this in a byte: what claims more is damaged, and would fill the memory with rows.
 const ROWS_A_BYTE: u64 = 64;
+/// Memory that one row takes: its item with its name, and its place in the split.
+const BYTES_A_ROW: usize = 256;
 
 /// A parquet file with images.
 pub(crate) struct Table {
@@ -55,12 +59,13 @@ impl Table {
     }
 
     /// The encoded images of a group of rows; those that are missing are none.
-    pub fn images(&self, group: usize) -> Result<Vec<Option<Vec<u8>>>> {
+    pub fn images(&self, group: usize) -> Result<Vec<Option<Bytes>>> {
         let images = self.column(group, self.images, |reader, rows, depth| match reader {
             ColumnReader::ByteArrayColumnReader(reader) => values(reader, rows, depth),
             _ => Err(ParquetError::General("it does not hold bytes".into())),
         })?;
-        let bytes = |image: Option<ByteArray>| image.map(|image| image.data().to_vec());
+        // Rows that share a value of a dictionary share its bytes.
+        let bytes = |image: Option<ByteArray>| image.map(Bytes::from_owner);
         Ok(images.into_iter().map(bytes).collect())
     }
 
@@ -144,6 +149,18 @@ fn read(path: &Path, bytes: Bytes) -> std::result::Result<Table, String> {
         ));
     }
     let description = whole - 8;
+    let [a, b, c, d] = bytes[description..][..4] else {
+        unreachable!("four bytes")
+    };
+    let len = u32::from_le_bytes([a, b, c, d]) as usize;
+    let start = description.checked_sub(len).filter(|start| *start >= 4);
+    let checked = match start {
+        Some(start) => footer::check(&bytes[start..description]),
+        None => Err(format!("it claims {len} bytes")),
+    };
+    checked.map_err(|problem| {
+        format!("its description, which ends at byte {description}, is damaged ({problem})")
+    })?;
     let file = SerializedFileReader::new(Mapped(bytes)).map_err(|error| {
         format!("its description, which ends at byte {description}, is damaged ({error})")
     })?;
@@ -167,6 +184,10 @@ fn read(path: &Path, bytes: Bytes) -> std::result::Result<Table, String> {
             ));
         }
     }
+    let rows = about.row_groups().iter().map(|group| group.num_rows());
+    let rows = rows.fold(0, |sum: usize, rows| sum.saturating_add(rows as usize));
+    check_bytes("listing its rows", rows.saturating_mul(BYTES_A_ROW))
+        .map_err(|error| error.to_string())?;
     Ok(Table {
         path: path.to_path_buf(),
         file,

@@ -32,7 +32,7 @@ impl Table {
         match *self {}
     }
 
-    pub fn images(&self, _: usize) -> Result<Vec<Option<Vec<u8>>>> {
+    pub fn images(&self, _: usize) -> Result<Vec<Option<bytes::Bytes>>> {
         match *self {}
     }
 }

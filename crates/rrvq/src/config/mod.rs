@@ -218,7 +218,7 @@ impl Config {
     /// the preset that the file's first key may name: `base = "l5-cifar10"`.
     pub fn load(path: impl AsRef<Path>) -> Result<Config> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        let bytes = crate::limits::read_file(path)?;
         let text = String::from_utf8(bytes).map_err(|_| {
             Error::new(format!(
                 "{} is not a text file; expected a configuration in TOML",

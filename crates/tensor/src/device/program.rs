@@ -9,6 +9,7 @@ use super::{Data, Device, Frame, RowBank, Store, cost, cpu};
 use crate::Result;
 use crate::compile::compile;
 use crate::graph::{Graph, Var};
+use crate::limit::check_room;
 use crate::params::Layout;
 use std::borrow::Cow;
 
@@ -41,7 +42,11 @@ impl Program {
         outputs: &[(&str, Var<'_>)],
     ) -> Result<Self> {
         Ok(Program(match device {
-            Device::Cpu => Box::new(cpu::Program::new(compile(graph, layout, outputs)?)),
+            Device::Cpu => {
+                let plan = compile(graph, layout, outputs)?;
+                check_room::<f32>("running the model", plan.arena)?;
+                Box::new(cpu::Program::new(plan))
+            }
             #[cfg(feature = "cuda")]
             Device::Cuda(on) => Box::new(super::cuda::program::Program::new(
                 on, graph, layout, outputs,
