@@ -216,7 +216,7 @@ pub fn decompress(args: &Decompress) -> Result<()> {
                 Ok(()) => done += 1,
                 Err(said) => lost.push(match outcome.name.is_empty() {
                     true => said.to_string(),
-                    false => format!("{}: {said}", outcome.name),
+                    false => format!("{}: {said}", outcome.name.display()),
                 }),
             }
             if !lost.is_empty() && !args.keep_going {
@@ -249,7 +249,9 @@ pub fn decompress(args: &Decompress) -> Result<()> {
 }
 
 pub fn save(args: &Decompress, image: &Image) -> Result<()> {
-    let path = args.out.join(format!("{}.png", image.name));
+    let mut name = image.name.clone();
+    name.push(".png");
+    let path = args.out.join(name);
     if path.exists() && !args.force {
         return Err(Error::new(format!(
             "{} is there already; choose another folder or replace it with --force",

@@ -146,7 +146,7 @@ pub fn decompress(args: &Decompress) -> Result<()> {
         for outcome in outcomes {
             progress.inc(1);
             let missing = outcome.missing();
-            let name = &outcome.name;
+            let name = outcome.name.display();
             if let Some(missing) = missing {
                 let said = format!("{name}: {missing}");
                 let list = match args.partial && !outcome.damaged {

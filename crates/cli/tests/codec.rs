@@ -276,6 +276,35 @@ fn the_golden_file_decodes() {
     }
 }
 
+/// The same for version 3: chains, a second list and a second header, metadata. Never make it anew.
+#[test]
+fn the_golden_file_of_version_3_decodes() {
+    let scratch = Scratch::new();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden-codec");
+    let path = |name: &str| here.join(name).to_str().unwrap().to_string();
+    let (file, model) = (path("version-3/golden.rrvq"), path("run"));
+    let args = ["decompress", &file, "-o", "out", "--model", &model];
+    scratch.run(&args).done();
+    for (name, original) in [
+        ("wide", "version-3/wide"),
+        ("photo", "photo"),
+        ("grey", "grey"),
+        ("grey-16", "grey"),
+        ("drawing", "drawing"),
+    ] {
+        let back = scratch.path(&format!("out/{name}.png"));
+        common::same_pictures(&back, &here.join(format!("{original}.png")));
+    }
+    let wide = scratch.read("out/wide.png");
+    for chunk in [
+        &b"tEXtTitle\0two halves"[..],
+        b"gAMA\0\0\xb1\x8f",
+        b"pHYs\0\0.#\0\0.#\x01",
+    ] {
+        assert!(wide.windows(chunk.len()).any(|here| here == chunk));
+    }
+}
+
 #[test]
 fn speed_is_measured() {
     let scratch = Scratch::new();

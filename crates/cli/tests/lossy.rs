@@ -186,12 +186,17 @@ fn the_golden_file_shows_what_it_showed() {
     let scratch = Scratch::new();
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden-codec");
     let path = |name: &str| here.join(name).to_str().unwrap().to_string();
-    let (file, model) = (path("lossy/golden.rrvq"), path("run"));
-    let args = ["decompress", &file, "-o", "out", "--model", &model];
-    scratch.run(&args).done();
-    for name in ["photo", "grey", "drawing"] {
-        let back = scratch.path(&format!("out/{name}.png"));
-        common::same_pictures(&back, &here.join(format!("lossy/{name}.png")));
+    for (version, names) in [
+        ("lossy", &["photo", "grey", "drawing"][..]),
+        ("version-4", &["wide", "drawing"]),
+    ] {
+        let (file, model) = (path(&format!("{version}/golden.rrvq")), path("run"));
+        let args = ["decompress", &file, "-o", version, "--model", &model];
+        scratch.run(&args).done();
+        for name in names {
+            let name = format!("{version}/{name}.png");
+            common::same_pictures(&scratch.path(&name), &here.join(&name));
+        }
     }
 }
 

@@ -1,16 +1,21 @@
-//! A chunk: tiles on one stack, by bits back.
+//! A chunk: tiles on stacks of bits, by bits back.
 //!
-//! A tile's latents are drawn by *popping* them off the stack under the posterior; then the pixels go on under the
+//! A tile's latents are drawn by *popping* them off a stack under the posterior; then the pixels go on under the
 //! likelihood and the latents under the prior. The reader takes latents and pixels off again, and by putting the latents
 //! back under the posterior finds the very bits the writer had drawn them with: the earlier tiles. So a tile costs its
 //! negative ELBO, not its latents' whole length.
 //!
-//! Networks want batches. A batch of tiles is one large sample: all positions of the top layer for all its tiles, then
-//! the next layer, and so on. Batches have 1, 1, 2, 4, 8, 16, 16, … tiles, as the stack grows. The first one has nothing
-//! to draw with: it takes the posterior's likeliest codes, and so does any batch that would run the stack dry; a flag for
-//! each batch says so. That fills the stack, and a small file does not pay for bits it never gets back.
+//! A damaged stack loses every tile on it, so a chunk has several: *chains* of at most eleven tiles. A chain's first tile
+//! has nothing of its own to draw with, and to start without would cost a tenth of a tile each time. It draws from the
+//! *pool*, a chain of a few tiles that is written first: a chain can be read without the pool, and the pool once the
+//! latents of all first tiles are back on it. Damage to a chain costs its tiles and the pool's, at most 16 together.
 //!
-//! The reader goes through the batches backwards, and a stack that does not end up empty is a damaged one.
+//! Networks want batches. The pool's are of 1, 1, 2, 4, 8, 16, 16, … tiles, as its stack grows, each one large sample: all
+//! positions of the top layer for all its tiles, then the next layer, and so on. Chains go side by side, a tile of each
+//! at a time. The pool's first batch takes the posterior's likeliest codes, and so does any that would run a stack dry; a
+//! flag says so.
+//!
+//! The reader goes backwards, and a stack that does not end up empty is a damaged one.
 
 use super::codes::Table;
 use super::networks::Networks;
@@ -26,6 +31,12 @@ use std::time::{Duration, Instant};
 const LARGEST_BATCH: usize = 16;
 /// Tiles of a chunk, at most.
 pub const MOST_TILES: usize = 256;
+/// What damage to one chain may cost, in tiles: a chunk of no more has the pool alone.
+pub const MOST_LOST: usize = 16;
+/// Tiles of a chain besides the pool, at most.
+const CHAIN: usize = 11;
+/// For each so many tiles of a chunk, one of the pool: it has bits for the first tiles of all chains.
+const TILES_A_POOL_TILE: usize = 52;
 
 /// The part of a tile that is coded: the rest only fills it up. Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +76,89 @@ impl std::ops::AddAssign for Times {
 
 /// A written chunk.
 pub struct Written {
-    /// For each batch, whether its latents were drawn with bits of the stack.
+    /// For each tile, whether its latents were drawn with bits of a stack.
     pub back: Vec<bool>,
-    pub stack: Stack,
+    /// Of the pool, then of each chain.
+    pub stacks: Vec<Stack>,
     /// What each tile added, in 65,536ths of a bit.
     pub costs: Vec<i64>,
     pub times: Times,
+}
+
+/// The tiles of the pool, then of each chain, for a chunk of so many.
+pub fn chains(tiles: usize) -> Vec<Range<usize>> {
+    if tiles <= MOST_LOST {
+        return Vec::from_iter(std::iter::once(0..tiles));
+    }
+    let pool = tiles.div_ceil(TILES_A_POOL_TILE);
+    let rest = tiles - pool;
+    let count = rest.div_ceil(CHAIN);
+    let start = |chain: usize| pool + chain * rest / count;
+    let others = (0..count).map(|chain| start(chain)..start(chain + 1));
+    std::iter::once(0..pool).chain(others).collect()
+}
+
+/// Flags of one chain, as a file has them: of the pool one for each of its batches and one for the first tile of every
+/// other chain; of those, one for each tile but the first.
+pub fn flags_of(chains: &[Range<usize>], number: usize, back: &[bool]) -> Vec<bool> {
+    flagged(chains, number)
+        .iter()
+        .map(|tiles| back[tiles.start])
+        .collect()
+}
+
+/// Which tiles each flag of a chain is about.
+fn flagged(chains: &[Range<usize>], number: usize) -> Vec<Range<usize>> {
+    let one = |tile: usize| tile..tile + 1;
+    match number {
+        0 => {
+            let firsts = chains[1..].iter().map(|chain| one(chain.start));
+            batches(chains[0].len()).into_iter().chain(firsts).collect()
+        }
+        _ => chains[number].clone().skip(1).map(one).collect(),
+    }
+}
+
+/// How many flags a chain has.
+pub fn flag_count(chains: &[Range<usize>], number: usize) -> usize {
+    flagged(chains, number).len()
+}
+
+/// A tile in a batch: the stack its latents are drawn from, and the one it is written to.
+#[derive(Clone, Copy)]
+struct Seat {
+    tile: usize,
+    from: usize,
+    to: usize,
+}
+
+/// Batches of the pool, and those of the chains, in the order of writing.
+fn schedule(chains: &[Range<usize>]) -> (Vec<Vec<Seat>>, Vec<Vec<Seat>>) {
+    let (pool, others) = chains
+        .split_first()
+        .map_or((0, chains), |(pool, rest)| (pool.len(), rest));
+    let seat = |tile| Seat {
+        tile,
+        from: 0,
+        to: 0,
+    };
+    let of_pool = batches(pool)
+        .into_iter()
+        .map(|batch| batch.map(seat).collect());
+    let longest = others.iter().map(Range::len).max().unwrap_or(0);
+    let mut columns = Vec::new();
+    for column in 0..longest {
+        let long_enough = (1..).zip(others).filter(|(_, chain)| chain.len() > column);
+        let seats: Vec<Seat> = long_enough
+            .map(|(number, chain)| Seat {
+                tile: chain.start + column,
+                from: if column == 0 { 0 } else { number },
+                to: number,
+            })
+            .collect();
+        columns.extend(seats.chunks(LARGEST_BATCH).map(<[Seat]>::to_vec));
+    }
+    (of_pool.collect(), columns)
 }
 
 /// The batches of so many tiles.
@@ -89,47 +177,53 @@ pub fn batches(tiles: usize) -> Vec<Range<usize>> {
 /// Codes of a batch, bottom layer first; positions of a tile are next to each other.
 type Codes = Vec<Vec<u32>>;
 
-/// Writes tiles on a stack of their own.
+/// Writes tiles on stacks of their own.
 pub fn write(networks: &mut Networks, tiles: &[Tile]) -> Result<Written> {
+    let chains = chains(tiles.len());
     let mut out = Written {
-        back: Vec::new(),
-        stack: Stack::default(),
+        back: vec![false; tiles.len()],
+        stacks: vec![Stack::default(); chains.len()],
         costs: vec![0; tiles.len()],
         times: Times::default(),
     };
-    for batch in batches(tiles.len()) {
-        let mut writer = Writer {
-            costs: &mut out.costs[batch.clone()],
-            stack: &mut out.stack,
-            times: &mut out.times,
-            networks,
-            tiles: &tiles[batch.clone()],
-            size: batch.len().next_power_of_two(),
+    let certain = networks.certain();
+    let mut writer = Writer {
+        networks,
+        tiles,
+        stacks: &mut out.stacks,
+        costs: &mut out.costs,
+        times: &mut out.times,
+    };
+    let (pool, columns) = schedule(&chains);
+    for (number, seats) in pool.iter().chain(&columns).enumerate() {
+        let mut back = vec![!certain && number > 0; seats.len()];
+        let drawn = loop {
+            let Dried(seat) = match writer.draw(seats, &back)? {
+                Ok(drawn) => break drawn,
+                Err(dried) => dried,
+            };
+            match (seats[seat].from, seats[seat].to) {
+                // A batch of the pool is one sample.
+                (0, 0) => back.fill(false),
+                // What is left of the pool is less than this tile needs.
+                (0, _) => back[seat..].fill(false),
+                _ => back[seat] = false,
+            }
         };
-        let drawn = match batch.start > 0 && !writer.networks.certain() {
-            true => writer.draw(true)?,
-            false => None,
-        };
-        out.back.push(drawn.is_some());
-        let drawn = match drawn {
-            Some(drawn) => drawn,
-            None => writer
-                .draw(false)?
-                .ok_or_else(|| Error::new("the likeliest codes need no bits"))?,
-        };
-        writer.put(drawn)?;
+        writer.put(seats, drawn)?;
+        for (seat, back) in seats.iter().zip(back) {
+            out.back[seat.tile] = back;
+        }
     }
     Ok(out)
 }
 
 struct Writer<'a> {
     networks: &'a mut Networks,
-    stack: &'a mut Stack,
+    tiles: &'a [Tile],
+    stacks: &'a mut [Stack],
     costs: &'a mut [i64],
     times: &'a mut Times,
-    tiles: &'a [Tile],
-    /// Tiles the programs take; the last ones may be there only to fill them up.
-    size: usize,
 }
 
 /// The latents of a batch, with their slots under the prior.
@@ -138,59 +232,71 @@ struct Drawn {
     slots: Vec<Vec<Slot>>,
     /// Features above the bottom layer.
     above: Vec<f32>,
+    /// What drawing gave back of each tile's cost.
+    costs: Vec<i64>,
+}
+
+/// The stack of this seat of a batch has too few bits.
+struct Dried(usize);
+
+/// Tiles the programs take for a batch; the last ones may be there only to fill them up.
+fn size_of(seats: &[Seat]) -> usize {
+    seats.len().next_power_of_two()
 }
 
 impl Writer<'_> {
-    fn run<T>(&mut self, run: impl FnOnce(&mut Networks, usize) -> Result<T>) -> Result<T> {
+    fn run<T>(&mut self, run: impl FnOnce(&mut Networks) -> Result<T>) -> Result<T> {
         let start = Instant::now();
-        let done = run(self.networks, self.size);
+        let done = run(self.networks);
         self.times.networks += start.elapsed();
         done
     }
 
-    /// Draws all latents of the batch, off the stack or the likeliest ones. A stack that runs dry is as it was before.
-    fn draw(&mut self, back: bool) -> Result<Option<Drawn>> {
-        let image_len = self.networks.model.image_len();
-        let mut squares = Vec::with_capacity(self.size * image_len);
-        self.tiles
-            .iter()
-            .for_each(|tile| squares.extend_from_slice(&tile.square));
-        squares.resize(self.size * image_len, 0);
-        let ladders = self.run(|networks, size| networks.ladders(size, &squares))?;
+    /// Draws all latents of the batch, off the stacks where `back` says so, else the likeliest ones. When a stack runs
+    /// dry, all are as they were before.
+    fn draw(&mut self, seats: &[Seat], back: &[bool]) -> Result<std::result::Result<Drawn, Dried>> {
+        let (size, image_len) = (size_of(seats), self.networks.model.image_len());
+        let mut squares = Vec::with_capacity(size * image_len);
+        for seat in seats {
+            squares.extend_from_slice(&self.tiles[seat.tile].square);
+        }
+        squares.resize(size * image_len, 0);
+        let ladders = self.run(|networks| networks.ladders(size, &squares))?;
         let layers = self.networks.layers();
         let mut codes: Codes = vec![Vec::new(); layers];
         let mut slots = vec![Vec::new(); layers];
+        let mut costs = vec![0; seats.len()];
         let mut above = Vec::new();
-        // What was popped, to be put back should the stack run dry.
-        let mut popped = Vec::new();
+        // What was popped, to be put back should a stack run dry.
+        let mut popped: Vec<(usize, Slot)> = Vec::new();
         for layer in (0..layers).rev() {
             let upper = codes.get(layer + 1).map_or(&[][..], |codes| codes);
-            let level = self.run(|networks, size| networks.prior(size, layer, &above, upper))?;
-            let posterior = self.run(|networks, size| {
+            let level = self.run(|networks| networks.prior(size, layer, &above, upper))?;
+            let posterior = self.run(|networks| {
                 networks.posterior(size, layer, &level.features, &ladders[layer])
             })?;
             let start = Instant::now();
             let (positions, count) = (self.networks.positions(layer), self.networks.codes(layer));
             let mut room = vec![0; count];
-            let mut here = Vec::with_capacity(self.size * positions);
-            for (tile, rows) in posterior.chunks_exact(positions * count).enumerate() {
-                let Some(tile_cost) = self.costs.get_mut(tile) else {
-                    break;
-                };
+            let mut here = Vec::with_capacity(size * positions);
+            let tiles = posterior.chunks_exact(positions * count).zip(seats);
+            for (number, (rows, seat)) in tiles.enumerate() {
                 for numbers in rows.chunks_exact(count) {
-                    if !back {
+                    if !back[number] {
                         here.push(likeliest(numbers));
                         continue;
                     }
                     let table = Table::new(numbers, &mut room);
-                    let (code, slot) = table.find(self.stack.peek());
-                    if self.stack.pop(slot).is_err() {
-                        popped.into_iter().rev().for_each(|s| self.stack.push(s));
-                        self.costs.fill(0);
-                        return Ok(None);
+                    let stack = &mut self.stacks[seat.from];
+                    let (code, slot) = table.find(stack.peek());
+                    if stack.pop(slot).is_err() {
+                        for (stack, slot) in popped.into_iter().rev() {
+                            self.stacks[stack].push(slot);
+                        }
+                        return Ok(Err(Dried(number)));
                     }
-                    popped.push(slot);
-                    *tile_cost -= cost(slot);
+                    popped.push((seat.from, slot));
+                    costs[number] -= cost(slot);
                     here.push(code as u32);
                 }
             }
@@ -204,47 +310,50 @@ impl Writer<'_> {
                         .collect()
                 }
             };
-            here.resize(self.size * positions, 0);
+            here.resize(size * positions, 0);
             codes[layer] = here;
             above = level.features;
             self.times.coder += start.elapsed();
         }
-        Ok(Some(Drawn {
+        Ok(Ok(Drawn {
             codes,
             slots,
             above,
+            costs,
         }))
     }
 
-    /// Puts pixels and latents on the stack, so that a reader finds them from the top layer down.
-    fn put(&mut self, drawn: Drawn) -> Result<()> {
-        let numbers =
-            self.run(|networks, size| networks.pixels(size, &drawn.above, &drawn.codes[0]))?;
+    /// Puts pixels and latents on the stacks, so that a reader finds them from the top layer down.
+    fn put(&mut self, seats: &[Seat], drawn: Drawn) -> Result<()> {
+        let size = size_of(seats);
+        let numbers = self.run(|networks| networks.pixels(size, &drawn.above, &drawn.codes[0]))?;
         let start = Instant::now();
         let (config, bins) = (&self.networks.model.config, self.networks.bins());
         let each = config.size * config.size * bins.numbers();
         let side = config.size;
         let neighbours = &self.networks.neighbours;
-        let slots: Vec<Vec<Slot>> = self
-            .tiles
+        let slots: Vec<Vec<Slot>> = seats
             .par_iter()
             .zip(numbers.par_chunks_exact(each))
             .map_init(
                 || Coder::new(bins, side, neighbours.clone()),
-                |coder, (tile, numbers)| pixel_slots(coder, tile, numbers, side),
+                |coder, (seat, numbers)| pixel_slots(coder, &self.tiles[seat.tile], numbers, side),
             )
             .collect();
-        for (slots, tile_cost) in slots.iter().zip(self.costs.iter_mut()).rev() {
-            for slot in slots.iter().rev() {
-                self.stack.push(*slot);
-                *tile_cost += cost(*slot);
-            }
+        for (seat, drawn) in seats.iter().zip(&drawn.costs) {
+            self.costs[seat.tile] += drawn;
+        }
+        let mut push = |seat: &Seat, slot: Slot| {
+            self.stacks[seat.to].push(slot);
+            self.costs[seat.tile] += cost(slot);
+        };
+        for (slots, seat) in slots.iter().zip(seats).rev() {
+            slots.iter().rev().for_each(|slot| push(seat, *slot));
         }
         for (layer, slots) in drawn.slots.iter().enumerate() {
             let positions = self.networks.positions(layer);
             for (row, slot) in slots.iter().enumerate().rev() {
-                self.stack.push(*slot);
-                self.costs[row / positions] += cost(*slot);
+                push(&seats[row / positions], *slot);
             }
         }
         self.times.coder += start.elapsed();
@@ -291,54 +400,98 @@ pub(super) fn pixel_slots(
 
 /// The likelihood's numbers for every pixel of a few tiles, given latents drawn from the posterior by chance.
 pub(super) fn numbers(networks: &mut Networks, tiles: &[Tile], seed: u64) -> Result<Vec<f32>> {
-    let size = tiles.len().next_power_of_two();
+    let seats: Vec<Seat> = (0..tiles.len())
+        .map(|tile| Seat {
+            tile,
+            from: 0,
+            to: 0,
+        })
+        .collect();
+    let size = size_of(&seats);
     let positions: usize = (0..networks.layers()).map(|l| networks.positions(l)).sum();
-    let mut stack = Stack::random(size * positions, seed);
+    let back = vec![!networks.certain(); tiles.len()];
     let mut writer = Writer {
-        costs: &mut vec![0; tiles.len()],
-        stack: &mut stack,
-        times: &mut Times::default(),
-        size,
         networks,
         tiles,
+        stacks: &mut [Stack::random(size * positions, seed)],
+        costs: &mut vec![0; tiles.len()],
+        times: &mut Times::default(),
     };
-    let back = !writer.networks.certain();
-    let drawn = writer.draw(back)?.ok_or_else(damaged)?;
-    writer.run(|networks, size| networks.pixels(size, &drawn.above, &drawn.codes[0]))
+    let drawn = writer.draw(&seats, &back)?.map_err(|_| damaged())?;
+    writer.run(|networks| networks.pixels(size, &drawn.above, &drawn.codes[0]))
 }
 
-/// Reads tiles of these extents back: the bytes of each, rows first.
+/// A chain that was found in a file: its flags and its stack.
+pub struct Chain {
+    pub back: Vec<bool>,
+    pub stack: Stack,
+}
+
+/// Tiles as they were, or why not; and where the time went.
+pub type Found = (Vec<Result<Vec<u8>>>, Times);
+
+/// Reads tiles of these extents back: the bytes of each, rows first. `chains` says which tiles each of `found` has.
 pub fn read(
     networks: &mut Networks,
     extents: &[Extent],
-    back: &[bool],
-    stack: Stack,
-) -> Result<(Vec<Vec<u8>>, Times)> {
-    let batches = batches(extents.len());
-    if back.len() != batches.len() {
-        return Err(damaged());
-    }
+    chains: &[Range<usize>],
+    found: Vec<Result<Chain>>,
+) -> Result<Found> {
     let mut reader = Reader {
-        networks,
-        stack,
+        extents,
+        tiles: vec![Vec::new(); extents.len()],
+        back: vec![false; extents.len()],
+        stacks: Vec::new(),
+        lost: Vec::new(),
         times: Times::default(),
+        networks,
     };
-    let mut tiles = vec![Vec::new(); extents.len()];
-    for (batch, &back) in batches.into_iter().zip(back).rev() {
-        if back && reader.networks.certain() {
-            return Err(damaged());
+    for (number, found) in found.into_iter().enumerate() {
+        let (stack, lost) = match found.and_then(|chain| reader.admit(chains, number, chain)) {
+            Ok(stack) => (stack, None),
+            Err(said) => (Stack::default(), Some(said)),
+        };
+        reader.stacks.push(stack);
+        reader.lost.push(lost);
+    }
+    let (pool, columns) = schedule(chains);
+    columns
+        .iter()
+        .rev()
+        .try_for_each(|seats| reader.batch(seats))?;
+    for (number, chain) in chains.iter().enumerate().skip(1) {
+        if reader.stacks[number] != Stack::default() && reader.lost[number].is_none() {
+            reader.lost[number] = Some(damaged());
         }
-        reader.batch(&extents[batch.clone()], &mut tiles[batch], back)?;
+        // The pool lacks what the chain's first tile took from it.
+        if reader.lost[number].is_some() && reader.back[chain.start] && reader.lost[0].is_none() {
+            reader.lost[0] = reader.lost[number].clone();
+        }
     }
-    match reader.stack.is_empty() {
-        true => Ok((tiles, reader.times)),
-        false => Err(damaged()),
+    pool.iter()
+        .rev()
+        .try_for_each(|seats| reader.batch(seats))?;
+    if reader.stacks.first().is_some_and(|stack| !stack.is_empty()) && reader.lost[0].is_none() {
+        reader.lost[0] = Some(damaged());
     }
+    let mut tiles: Vec<Result<Vec<u8>>> = reader.tiles.into_iter().map(Ok).collect();
+    for (chain, lost) in chains.iter().zip(&reader.lost) {
+        if let Some(said) = lost {
+            tiles[chain.clone()].fill(Err(said.clone()));
+        }
+    }
+    Ok((tiles, reader.times))
 }
 
 struct Reader<'a> {
     networks: &'a mut Networks,
-    stack: Stack,
+    extents: &'a [Extent],
+    tiles: Vec<Vec<u8>>,
+    /// For each tile, whether its latents go back on a stack.
+    back: Vec<bool>,
+    /// Of each chain, and why it cannot be read.
+    stacks: Vec<Stack>,
+    lost: Vec<Option<Error>>,
     times: Times,
 }
 
@@ -353,6 +506,19 @@ fn damaged() -> Error {
 }
 
 impl Reader<'_> {
+    /// Takes a chain's flags and gives its stack.
+    fn admit(&mut self, chains: &[Range<usize>], number: usize, chain: Chain) -> Result<Stack> {
+        let flagged = flagged(chains, number);
+        let impossible = chain.back.contains(&true) && self.networks.certain();
+        if flagged.len() != chain.back.len() || impossible {
+            return Err(damaged());
+        }
+        for (tiles, back) in flagged.into_iter().zip(chain.back) {
+            self.back[tiles].fill(back);
+        }
+        Ok(chain.stack)
+    }
+
     fn run<T>(&mut self, run: impl FnOnce(&mut Networks) -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let done = run(self.networks);
@@ -360,8 +526,14 @@ impl Reader<'_> {
         done
     }
 
-    fn batch(&mut self, extents: &[Extent], tiles: &mut [Vec<u8>], back: bool) -> Result<()> {
-        let size = extents.len().next_power_of_two();
+    /// Reads the tiles of a batch whose chains are not lost.
+    fn batch(&mut self, seats: &[Seat]) -> Result<()> {
+        let lost = |seat: &&Seat| self.lost[seat.to].is_none();
+        let seats: Vec<Seat> = seats.iter().filter(lost).copied().collect();
+        if seats.is_empty() {
+            return Ok(());
+        }
+        let size = size_of(&seats);
         let layers = self.networks.layers();
         let mut codes: Codes = vec![Vec::new(); layers];
         // Features above each layer; none above the top one.
@@ -372,16 +544,18 @@ impl Reader<'_> {
             let level = self.run(|networks| networks.prior(size, layer, above, upper))?;
             let start = Instant::now();
             let (positions, count) = (self.networks.positions(layer), self.networks.codes(layer));
-            let rows = extents.len() * positions;
             let mut room = vec![0; count];
             let mut here = Vec::with_capacity(size * positions);
-            for row in 0..rows {
+            for row in 0..seats.len() * positions {
                 let table = match &level.counts {
                     None => Table::uniform(&mut room),
                     Some(counts) => Table::new(&counts[row * count..][..count], &mut room),
                 };
-                let (code, slot) = table.find(self.stack.peek());
-                self.stack.pop(slot)?;
+                let to = seats[row / positions].to;
+                let (code, slot) = table.find(self.stacks[to].peek());
+                if let Err(dry) = self.stacks[to].pop(slot) {
+                    self.lost[to] = Some(dry.into());
+                }
                 here.push(code as u32);
             }
             here.resize(size * positions, 0);
@@ -390,24 +564,24 @@ impl Reader<'_> {
             self.times.coder += start.elapsed();
         }
         let numbers = self.run(|networks| networks.pixels(size, &features[0], &codes[0]))?;
-        self.pixels(extents, tiles, &numbers)?;
-        match back {
-            true => self.give_back(size, extents, tiles, &codes, &features),
+        self.pixels(&seats, &numbers);
+        match seats.iter().any(|seat| self.back[seat.tile]) {
+            true => self.give_back(&seats, &codes, &features),
             false => Ok(()),
         }
     }
 
-    fn pixels(&mut self, extents: &[Extent], tiles: &mut [Vec<u8>], numbers: &[f32]) -> Result<()> {
+    fn pixels(&mut self, seats: &[Seat], numbers: &[f32]) {
         let start = Instant::now();
         let (side, bins) = (self.networks.model.config.size, self.networks.bins());
         let mut coder = Coder::new(bins, side, self.networks.neighbours.clone());
-        let stack = &mut self.stack;
         let each = side * side * bins.numbers();
-        for ((extent, bytes), numbers) in extents.iter().zip(tiles).zip(numbers.chunks_exact(each))
-        {
+        for (seat, numbers) in seats.iter().zip(numbers.chunks_exact(each)) {
+            let (extent, bytes) = (self.extents[seat.tile], &mut self.tiles[seat.tile]);
+            let stack = &mut self.stacks[seat.to];
             bytes.resize(extent.bytes(), 0);
             coder.next_tile();
-            with_instructions(
+            let decoded = with_instructions(
                 #[inline(always)]
                 || {
                     let pixels = bytes.chunks_exact_mut(extent.channels).enumerate();
@@ -421,26 +595,23 @@ impl Reader<'_> {
                     }
                     Ok::<(), Dry>(())
                 },
-            )?;
+            );
+            if let Err(dry) = decoded {
+                self.lost[seat.to] = Some(dry.into());
+            }
         }
         self.times.coder += start.elapsed();
-        Ok(())
     }
 
     /// Puts the latents back under the posterior of the images just read, in the reverse order of their drawing.
-    fn give_back(
-        &mut self,
-        size: usize,
-        extents: &[Extent],
-        tiles: &[Vec<u8>],
-        codes: &Codes,
-        features: &[Vec<f32>],
-    ) -> Result<()> {
+    fn give_back(&mut self, seats: &[Seat], codes: &Codes, features: &[Vec<f32>]) -> Result<()> {
+        let size = size_of(seats);
         let config = &self.networks.model.config;
         let (side, channels) = (config.size, config.image_channels);
         let mut squares = Vec::with_capacity(size * side * side * channels);
-        for (extent, bytes) in extents.iter().zip(tiles) {
-            squares.extend(super::tiles::square(*extent, bytes, side, channels));
+        for seat in seats {
+            let (extent, bytes) = (self.extents[seat.tile], &self.tiles[seat.tile]);
+            squares.extend(super::tiles::square(extent, bytes, side, channels));
         }
         squares.resize(size * side * side * channels, 0);
         let ladders = self.run(|networks| networks.ladders(size, &squares))?;
@@ -451,9 +622,12 @@ impl Reader<'_> {
             let start = Instant::now();
             let (positions, count) = (self.networks.positions(layer), self.networks.codes(layer));
             let mut room = vec![0; count];
-            for row in (0..extents.len() * positions).rev() {
-                let table = Table::new(&posterior[row * count..][..count], &mut room);
-                self.stack.push(table.slot(codes[layer][row] as usize));
+            for row in (0..seats.len() * positions).rev() {
+                let seat = seats[row / positions];
+                if self.back[seat.tile] {
+                    let table = Table::new(&posterior[row * count..][..count], &mut room);
+                    self.stacks[seat.from].push(table.slot(codes[layer][row] as usize));
+                }
             }
             self.times.coder += start.elapsed();
         }
@@ -475,5 +649,30 @@ mod tests {
         assert_eq!(sizes(50), [1, 1, 2, 4, 8, 16, 16, 2]);
         let last = batches(MOST_TILES).last().cloned();
         assert_eq!(last.map(|batch| batch.end), Some(MOST_TILES));
+    }
+
+    #[test]
+    fn a_chain_and_the_pool_have_few_tiles_and_all_have_each_once() {
+        for tiles in 0..=MOST_TILES {
+            let chains = chains(tiles);
+            let ends = chains.windows(2).all(|two| two[0].end == two[1].start);
+            assert!(ends && chains[0].start == 0 && chains[chains.len() - 1].end == tiles);
+            let longest = chains[1..].iter().map(Range::len).max().unwrap_or(0);
+            assert!(
+                chains[0].len() + longest <= MOST_LOST,
+                "{tiles}: {chains:?}"
+            );
+            let (pool, columns) = schedule(&chains);
+            let mut seated: Vec<usize> = pool
+                .iter()
+                .chain(&columns)
+                .flatten()
+                .map(|s| s.tile)
+                .collect();
+            seated.sort();
+            assert_eq!(seated, (0..tiles).collect::<Vec<_>>());
+            let flags: usize = (0..chains.len()).map(|c| flag_count(&chains, c)).sum();
+            assert_eq!(flags, pool.len() + tiles - chains[0].len());
+        }
     }
 }

@@ -1,46 +1,88 @@
-//! The file around the bits: blocks, each with a kind, a length and a checksum. FORMAT.md beside this file is the whole
-//! story; here is what it says in code.
+//! The file around the bits, without loss: blocks, each with a kind, a length and a checksum. FORMAT.md beside this file
+//! is the whole story; here is what it says in code.
 //!
 //! ```text
-//! magic · header · (images · tiles … · strips …) … · end
+//! magic · header · (images · tiles … · strips … · images again) … · end
 //! ```
 //!
 //! A file comes from anywhere. Nothing in it is believed before it is checked: lengths against limits, sizes against the
 //! largest an image may have, names against what a file may be called. Bytes are read as they come, so a length that lies
 //! costs no memory.
+//!
+//! After damage the next whole block is searched for; in version 3, written today, every block says where it belongs.
+//! Version 1 is read: its blocks have no numbers, its chunks no chains, and its lists a form of their own.
 
 use super::identity::Identity;
-use super::image::{Image, LONGEST_PROFILE, check_size};
+use super::image::{LONGEST_PROFILE, check_size};
+use super::metadata::Metadata;
+use super::record::{LONGEST_RECORDS, MOST_IMAGES, Record, check_name, put_number, take_number};
 use rrvq::error::{Error, Result};
 use std::io::{self, Read, Write};
 
 pub const MAGIC: [u8; 8] = *b"\x89RRVQ\r\n\x1a";
-pub const VERSION: u16 = 1;
+/// What is written, and the other one that is read.
+pub const VERSION: u16 = 3;
+const FIRST_VERSION: u16 = 1;
 
 /// Longest block; the largest real ones are far below.
 const LONGEST_BLOCK: usize = 1 << 28;
-/// Images of a segment, and bytes of their records.
-pub const MOST_IMAGES: usize = 1 << 12;
-pub const LONGEST_RECORDS: usize = 64 << 20;
-const LONGEST_NAME: usize = 200;
 
 /// What a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Header,
+    /// A list of images, plain or packed by DEFLATE; in version 1 always packed.
     Images,
+    PackedImages,
     Tiles,
     Strip,
     End,
 }
 
-const KINDS: [(Kind, u8); 5] = [
+const KINDS: [(Kind, u8); 6] = [
     (Kind::Header, b'H'),
     (Kind::Images, b'I'),
+    (Kind::PackedImages, b'i'),
     (Kind::Tiles, b'T'),
     (Kind::Strip, b'S'),
     (Kind::End, b'E'),
 ];
+
+impl Kind {
+    /// The kind that a block's first byte says.
+    pub fn of(letter: u8) -> Option<Kind> {
+        KINDS
+            .iter()
+            .find(|(_, l)| *l == letter)
+            .map(|(kind, _)| *kind)
+    }
+
+    pub fn lists(self) -> bool {
+        matches!(self, Kind::Images | Kind::PackedImages)
+    }
+}
+
+/// Where a block of version 3 belongs: the number of its segment, and two more within it. A list has the first alone.
+pub type Place = [usize; 3];
+
+/// The payload of a block with its place before it.
+pub fn placed(place: &[usize], payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(payload.len() + place.len());
+    place
+        .iter()
+        .for_each(|number| put_number(&mut out, *number));
+    out.extend(payload);
+    out
+}
+
+/// Takes the first numbers of a payload.
+pub fn take_place<const N: usize>(payload: &mut &[u8]) -> Result<[usize; N]> {
+    let mut place = [0; N];
+    for number in &mut place {
+        *number = take_number(payload).ok_or_else(cut_off)?;
+    }
+    Ok(place)
+}
 
 /// Writes a block.
 pub fn write_block(out: &mut dyn Write, kind: Kind, payload: &[u8]) -> io::Result<()> {
@@ -74,7 +116,7 @@ pub fn read_block(input: &mut dyn Read) -> Result<Block> {
     fill(input, &mut head)?;
     let [letter, len @ ..] = head;
     let len = u32::from_le_bytes(len) as usize;
-    let Some((kind, _)) = KINDS.iter().find(|(_, l)| *l == letter) else {
+    let Some(kind) = Kind::of(letter) else {
         return Err(Error::new("a block of no known kind follows"));
     };
     if len > LONGEST_BLOCK {
@@ -91,7 +133,7 @@ pub fn read_block(input: &mut dyn Read) -> Result<Block> {
     crc.update(&head);
     crc.update(&payload);
     Ok(Block {
-        kind: *kind,
+        kind,
         payload,
         whole: crc.sum().to_le_bytes() == sum,
     })
@@ -104,7 +146,7 @@ fn fill(input: &mut dyn Read, bytes: &mut [u8]) -> Result<()> {
     })
 }
 
-fn short() -> Error {
+pub fn short() -> Error {
     Error::new("it ends too early")
 }
 
@@ -115,6 +157,7 @@ fn unreadable(error: io::Error) -> Error {
 /// What a file says about itself first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
+    pub version: u16,
     pub identity: Identity,
     /// Side of a tile.
     pub side: usize,
@@ -125,11 +168,15 @@ pub struct Header {
 impl Header {
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(&MAGIC)?;
-        let mut payload = VERSION.to_le_bytes().to_vec();
+        write_block(out, Kind::Header, &self.payload())
+    }
+
+    pub fn payload(&self) -> Vec<u8> {
+        let mut payload = self.version.to_le_bytes().to_vec();
         payload.extend(self.identity.0);
         payload.extend((self.side as u32).to_le_bytes());
         payload.extend((self.images as u32).to_le_bytes());
-        write_block(out, Kind::Header, &payload)
+        payload
     }
 
     pub fn read(input: &mut dyn Read) -> Result<Header> {
@@ -140,167 +187,72 @@ impl Header {
             return Err(foreign());
         }
         let block = read_block(input)?;
-        let mut fields = Fields(&block.payload);
-        let version = fields.short()?;
-        if block.whole && version != VERSION as usize {
-            return Err(Error::new(format!(
-                "it has version {version} of the format and this program knows {VERSION}; use a newer rrvq"
-            )));
-        }
         if block.kind != Kind::Header || !block.whole {
             return Err(Error::new("its header is damaged"));
+        }
+        Header::take(&block.payload)
+    }
+
+    /// What [`Header::payload`] made.
+    pub fn take(payload: &[u8]) -> Result<Header> {
+        let mut fields = Fields(payload);
+        let version = fields.short()? as u16;
+        if ![FIRST_VERSION, VERSION].contains(&version) {
+            return Err(Error::new(format!(
+                "it has version {version} of the format and this program knows {FIRST_VERSION} and {VERSION}; use a newer rrvq"
+            )));
         }
         let identity = Identity(*fields.array()?);
         let (side, images) = (fields.long()?, fields.long()?);
         fields.end()?;
         Ok(Header {
+            version,
             identity,
             side,
             images,
         })
     }
-}
 
-/// Everything about an image but its samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    pub name: String,
-    pub width: usize,
-    pub height: usize,
-    /// 1 or 3.
-    pub channels: usize,
-    pub alpha: bool,
-    /// By the model, or by prediction alone.
-    pub by_model: bool,
-    pub profile: Vec<u8>,
-    pub orientation: u8,
-}
-
-impl Record {
-    pub fn of(image: &Image, by_model: bool) -> Record {
-        Record {
-            name: image.name.clone(),
-            width: image.width,
-            height: image.height,
-            channels: image.channels(),
-            alpha: image.alpha.is_some(),
-            by_model,
-            profile: image.profile.clone(),
-            orientation: image.orientation,
-        }
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        out.extend((self.name.len() as u16).to_le_bytes());
-        out.extend(self.name.as_bytes());
-        out.extend((self.width as u32).to_le_bytes());
-        out.extend((self.height as u32).to_le_bytes());
-        out.extend([
-            self.channels as u8,
-            self.alpha as u8,
-            self.by_model as u8,
-            self.orientation,
-        ]);
-        out.extend((self.profile.len() as u32).to_le_bytes());
-        out.extend(&self.profile);
-    }
-
-    fn read(fields: &mut Fields<'_>) -> Result<Record> {
-        let len = fields.short()?;
-        let name = std::str::from_utf8(fields.bytes(len)?).unwrap_or("");
-        check_name(name)?;
-        let (width, height) = (fields.long()?, fields.long()?);
-        let wrong = |what: String| Error::new(format!("{what} (image {name})"));
-        check_size(width, height).map_err(wrong)?;
-        let [channels, alpha, by_model, orientation] = *fields.array()?;
-        let known = [1, 3].contains(&channels)
-            && alpha <= 1
-            && by_model <= 1
-            && (1..=8).contains(&orientation);
-        if !known {
-            return Err(wrong(
-                "an image has a kind this program does not know".into(),
-            ));
-        }
-        let len = fields.long()?;
-        if len > LONGEST_PROFILE {
-            return Err(wrong(format!("a colour profile claims {len} bytes")));
-        }
-        Ok(Record {
-            name: name.into(),
-            width,
-            height,
-            channels: channels as usize,
-            alpha: alpha == 1,
-            by_model: by_model == 1,
-            profile: fields.bytes(len)?.to_vec(),
-            orientation,
-        })
+    /// Whether blocks have places and chunks have chains.
+    pub fn has_places(&self) -> bool {
+        self.version != FIRST_VERSION
     }
 }
 
-/// A name must be that of a file in the folder it is written to, on any system, and no path.
-pub fn check_name(name: &str) -> Result<()> {
-    let letters = !name.is_empty()
-        && name.len() <= LONGEST_NAME
-        && name
-            .chars()
-            .all(|c| !c.is_control() && !"/\\:*?\"<>|".contains(c));
-    let upper = name.to_ascii_uppercase();
-    let device = upper.split('.').next().unwrap_or("").trim_end();
-    let numbered = |word: &str| {
-        let rest = device.strip_prefix(word);
-        rest.is_some_and(|n| n.len() == 1 && n.as_bytes()[0].is_ascii_digit())
-    };
-    let reserved =
-        ["CON", "PRN", "AUX", "NUL"].contains(&device) || numbered("COM") || numbered("LPT");
-    let plain = letters && !name.starts_with(['.', ' ']) && !name.ends_with(['.', ' ']);
-    match plain && !reserved {
-        true => Ok(()),
-        false => Err(Error::new(format!(
-            "an image is called {name:?}, which is no name for a file"
-        ))),
+/// A record of version 1.
+fn read_record(fields: &mut Fields<'_>) -> Result<Record> {
+    let len = fields.short()?;
+    let name = std::str::from_utf8(fields.bytes(len)?).unwrap_or("");
+    check_name(name.as_ref())?;
+    let (width, height) = (fields.long()?, fields.long()?);
+    let wrong = |what: String| Error::new(format!("{what} (image {name})"));
+    check_size(width, height).map_err(wrong)?;
+    let [channels, alpha, by_model, orientation] = *fields.array()?;
+    let known =
+        [1, 3].contains(&channels) && alpha <= 1 && by_model <= 1 && (1..=8).contains(&orientation);
+    if !known {
+        return Err(wrong(
+            "an image has a kind this program does not know".into(),
+        ));
     }
+    let len = fields.long()?;
+    if len > LONGEST_PROFILE {
+        return Err(wrong(format!("a colour profile claims {len} bytes")));
+    }
+    Ok(Record {
+        name: name.into(),
+        width,
+        height,
+        channels: channels as usize,
+        alpha: alpha == 1,
+        coding: by_model as usize,
+        profile: fields.bytes(len)?.to_vec(),
+        orientation,
+        metadata: Metadata::new(),
+    })
 }
 
-/// Names that pass, each once: what cannot stay is replaced, what is there already gets a number.
-pub fn tidy_name(name: &str, taken: &mut std::collections::BTreeSet<String>) -> String {
-    let fits = |c: char| !c.is_control() && !"/\\:*?\"<>|".contains(c);
-    let mut tidy: String = name
-        .chars()
-        .map(|c| if fits(c) { c } else { '_' })
-        .collect();
-    while tidy.len() > LONGEST_NAME - 8 {
-        tidy.pop();
-    }
-    let mut tidy = tidy.trim_matches(['.', ' ']).to_string();
-    if check_name(&tidy).is_err() {
-        tidy.insert_str(0, "image-");
-        tidy.truncate(tidy.trim_end_matches('-').len());
-    }
-    let mut name = tidy.clone();
-    let mut number = 1;
-    // Systems differ in whether case matters: names differ by more than it.
-    while !taken.insert(name.to_lowercase()) {
-        number += 1;
-        name = format!("{tidy}-{number}");
-    }
-    name
-}
-
-/// The payload of an images block: how many, how long unpacked, and the records packed by DEFLATE.
-pub fn write_records(records: &[Record]) -> Result<Vec<u8>> {
-    let mut plain = Vec::new();
-    records.iter().for_each(|record| record.write(&mut plain));
-    let mut payload = (records.len() as u32).to_le_bytes().to_vec();
-    payload.extend((plain.len() as u32).to_le_bytes());
-    let mut packer = flate2::write::DeflateEncoder::new(payload, flate2::Compression::best());
-    packer
-        .write_all(&plain)
-        .and_then(|()| packer.finish())
-        .map_err(|error| Error::new(format!("cannot pack the list of images: {error}")))
-}
-
+/// The payload of an images block of version 1: how many, how long unpacked, and the records packed by DEFLATE.
 pub fn read_records(payload: &[u8]) -> Result<Vec<Record>> {
     let mut fields = Fields(payload);
     let (count, len) = (fields.long()?, fields.long()?);
@@ -317,7 +269,7 @@ pub fn read_records(payload: &[u8]) -> Result<Vec<Record>> {
     }
     let mut fields = Fields(&plain);
     let records = (0..count)
-        .map(|_| Record::read(&mut fields))
+        .map(|_| read_record(&mut fields))
         .collect::<Result<_>>()?;
     fields.end()?;
     Ok(records)
@@ -363,64 +315,6 @@ fn cut_off() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn names_are_tame() {
-        for bad in [
-            "", ".", "..", ".hidden", "a/b", "..\\x", "C:x", "nul", "Com1.txt", "x\n", "end.",
-            " x", "a\0b", "lpt9",
-        ] {
-            assert!(check_name(bad).is_err(), "{bad:?}");
-            let tidy = tidy_name(bad, &mut BTreeSet::new());
-            assert!(check_name(&tidy).is_ok(), "{bad:?} became {tidy:?}");
-        }
-        for good in ["x", "photo 1", "Größe", "a.b", "computer", "null"] {
-            assert!(check_name(good).is_ok(), "{good:?}");
-            assert_eq!(tidy_name(good, &mut BTreeSet::new()), good);
-        }
-        let long = "ä".repeat(300);
-        assert!(check_name(&long).is_err());
-        let mut taken = BTreeSet::new();
-        let names = ["x", "X", "x"].map(|name| tidy_name(name, &mut taken));
-        assert_eq!(names, ["x", "X-2", "x-3"]);
-        assert!(check_name(&tidy_name(&long, &mut taken)).is_ok());
-    }
-
-    #[test]
-    fn records_come_back_and_lies_are_refused() {
-        let record = |name: &str| Record {
-            name: name.into(),
-            width: 3,
-            height: 65536,
-            channels: 3,
-            alpha: true,
-            by_model: false,
-            profile: vec![7; 1000],
-            orientation: 6,
-        };
-        let records = [record("a"), record("b")];
-        let payload = write_records(&records).unwrap();
-        assert!(payload.len() < 200);
-        assert_eq!(read_records(&payload).unwrap(), records);
-        assert_eq!(read_records(&write_records(&[]).unwrap()).unwrap(), []);
-        for change in [
-            |r: &mut Record| r.name = "../x".into(),
-            |r: &mut Record| r.width = 0,
-            |r: &mut Record| r.width = 1 << 20,
-            |r: &mut Record| r.channels = 2,
-            |r: &mut Record| r.orientation = 9,
-        ] {
-            let mut bent = record("a");
-            change(&mut bent);
-            let payload = write_records(&[bent]).unwrap();
-            assert!(read_records(&payload).is_err());
-        }
-        // A bomb: more unpacked than it says.
-        let mut payload = write_records(&records).unwrap();
-        payload[4..8].copy_from_slice(&100u32.to_le_bytes());
-        assert!(read_records(&payload).is_err());
-    }
 
     #[test]
     fn blocks_notice_every_flipped_bit() {

@@ -1,12 +1,13 @@
-//! Images as the codec takes and gives them: every sample exactly, with the colour profile and the orientation beside.
+//! Images as the codec takes and gives them: every sample exactly, with colour profile, orientation and metadata beside.
 //!
 //! Colour and transparency are kept apart, because they are coded apart. Pixels stay as they were stored: a photograph
 //! that lies on its side stays so, and its orientation says how to hold it.
 
-use image::metadata::Orientation;
+use super::metadata::{self, Metadata};
 use image::{ColorType, DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageReader};
 use rrvq::error::{Error, Result};
 use rrvq::{limits, whole};
+use std::ffi::{OsStr, OsString};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub const LONGEST_PROFILE: usize = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Without an ending.
-    pub name: String,
+    pub name: OsString,
     pub width: usize,
     pub height: usize,
     /// Grey or red, green and blue; rows first, channels last.
@@ -31,6 +32,8 @@ pub struct Image {
     pub profile: Vec<u8>,
     /// How to hold the image, 1 to 8, as Exif counts.
     pub orientation: u8,
+    /// What else the file said about it.
+    pub metadata: Metadata,
 }
 
 impl Image {
@@ -53,6 +56,7 @@ impl Image {
             alpha: None,
             profile: Vec::new(),
             orientation: 1,
+            metadata: Metadata::new(),
         })
     }
 
@@ -70,8 +74,12 @@ impl Image {
     pub fn open(path: impl AsRef<Path>) -> Result<Image> {
         let path = path.as_ref();
         let bytes = limits::read_file(path)?;
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        Image::decode(&stem, &bytes).map_err(|said| {
+        Image::from_file(path, &bytes)
+    }
+
+    /// The same from the bytes of such a file; its path is for the image's name and for errors.
+    pub fn from_file(path: &Path, bytes: &[u8]) -> Result<Image> {
+        Image::decode(path.file_stem().unwrap_or_default(), bytes).map_err(|said| {
             Error::new(format!(
                 "cannot compress {}: {said}; expected a PNG, JPEG or WebP image of 8 bits a sample",
                 path.display()
@@ -79,8 +87,7 @@ impl Image {
         })
     }
 
-    /// The same from the bytes of such a file.
-    fn decode(name: &str, bytes: &[u8]) -> std::result::Result<Image, String> {
+    fn decode(name: impl AsRef<OsStr>, bytes: &[u8]) -> std::result::Result<Image, String> {
         let say = |error: image::ImageError| error.to_string();
         let contents = whole::check(bytes)?;
         if contents.animated {
@@ -108,11 +115,10 @@ impl Image {
         if profile.len() > LONGEST_PROFILE {
             return Err(format!("its colour profile has {} bytes", profile.len()));
         }
-        let held = decoder.orientation().map_err(say)?.to_exif();
-        let orientation = match held {
-            1 => exif_of_png(bytes)
-                .and_then(orientation_in)
-                .unwrap_or(Orientation::NoTransforms.to_exif()),
+        let metadata = metadata::read(bytes)?;
+        // The decoder does not look for Exif in a PNG file.
+        let orientation = match decoder.orientation().map_err(say)?.to_exif() {
+            1 => metadata::orientation(&metadata).unwrap_or(1),
             other => other,
         };
         let samples = DynamicImage::from_decoder(decoder).map_err(say)?;
@@ -124,13 +130,14 @@ impl Image {
             _ => return Err("it has more than 8 bits a sample".into()),
         };
         Ok(Image {
-            name: name.into(),
+            name: name.as_ref().into(),
             width,
             height,
             colour,
             alpha,
             profile,
             orientation,
+            metadata,
         })
     }
 
@@ -156,7 +163,7 @@ impl Image {
             }
         };
         let failed = |error: String| {
-            let name = &self.name;
+            let name = self.name.display();
             Error::new(format!("cannot encode {name} as PNG: {error}"))
         };
         let mut bytes = Vec::new();
@@ -169,9 +176,7 @@ impl Image {
         encoder
             .write_image(samples, self.width as u32, self.height as u32, kind)
             .map_err(|error| failed(error.to_string()))?;
-        if self.orientation != 1 {
-            insert_exif(&mut bytes, self.orientation);
-        }
+        metadata::insert(&mut bytes, &self.metadata, self.orientation);
         Ok(bytes)
     }
 }
@@ -195,63 +200,6 @@ fn split(samples: &[u8], channels: usize) -> (Vec<u8>, Option<Vec<u8>>) {
     (colour.collect(), Some(alpha.collect()))
 }
 
-const PNG_START: usize = 8;
-
-/// The Exif chunk of a PNG file, which the decoder does not look for.
-fn exif_of_png(bytes: &[u8]) -> Option<&[u8]> {
-    let mut rest = bytes.strip_prefix(b"\x89PNG\r\n\x1a\n")?;
-    loop {
-        let (len, after) = rest.split_first_chunk::<4>()?;
-        let len = u32::from_be_bytes(*len) as usize;
-        let (kind, after) = after.split_first_chunk::<4>()?;
-        let data = after.get(..len)?;
-        match kind {
-            b"eXIf" => return Some(data),
-            b"IEND" => return None,
-            _ => rest = after.get(len + 4..)?,
-        }
-    }
-}
-
-/// Exif's orientation: tag 0x112 in the first directory of a TIFF file.
-fn orientation_in(exif: &[u8]) -> Option<u8> {
-    let little = exif.starts_with(b"II");
-    let short = |at: usize| {
-        let two: [u8; 2] = exif.get(at..at + 2)?.try_into().ok()?;
-        Some(match little {
-            true => u16::from_le_bytes(two),
-            false => u16::from_be_bytes(two),
-        } as usize)
-    };
-    let long = |at: usize| {
-        let (first, second) = (short(at)?, short(at + 2)?);
-        Some(match little {
-            true => first | second << 16,
-            false => first << 16 | second,
-        })
-    };
-    let directory = long(4)?;
-    let entries = short(directory)?;
-    let tag = (0..entries)
-        .map(|i| directory + 2 + 12 * i)
-        .find(|&at| short(at) == Some(0x112))?;
-    let found = short(tag + 8)? as u8;
-    (1..=8).contains(&found).then_some(found)
-}
-
-/// Puts an Exif chunk with nothing but the orientation right behind a PNG's header.
-fn insert_exif(png: &mut Vec<u8>, orientation: u8) {
-    let mut chunk = b"eXIfMM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
-    chunk.extend([orientation, 0, 0, 0, 0, 0, 0]);
-    let mut crc = flate2::Crc::new();
-    crc.update(&chunk);
-    let mut whole = (chunk.len() as u32 - 4).to_be_bytes().to_vec();
-    whole.extend(chunk);
-    whole.extend(crc.sum().to_be_bytes());
-    let header_end = PNG_START + 4 + 4 + 13 + 4;
-    png.splice(header_end..header_end, whole);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +216,7 @@ mod tests {
             alpha: alpha.then(|| (0..width * height).map(|i| (i * 7) as u8).collect()),
             profile: profile.into(),
             orientation,
+            metadata: Metadata::new(),
         }
     }
 
@@ -292,7 +241,17 @@ mod tests {
                 for orientation in [1, 3, 6, 8] {
                     let profile: Vec<u8> = (0..999u32).map(|i| (i * i) as u8).collect();
                     for profile in [&profile[..], &[]] {
-                        let image = example(channels, alpha, orientation, profile);
+                        let mut image = example(channels, alpha, orientation, profile);
+                        let back = Image::decode("x", &image.to_png().unwrap()).unwrap();
+                        // The orientation is now in Exif, and stays there.
+                        assert_eq!(back.metadata.len(), (orientation != 1) as usize);
+                        image.metadata = vec![
+                            (*b"gAMA", vec![0, 0, 0xb1, 0x8f]),
+                            (*b"cICP", vec![9, 16, 0, 1]),
+                            (*b"pHYs", vec![0, 0, 11, 19, 0, 0, 11, 19, 1]),
+                            (*b"iTXt", b"Title\0\0\0\0\0a picture".to_vec()),
+                        ];
+                        image.metadata.extend(back.metadata);
                         let back = Image::decode("x", &image.to_png().unwrap());
                         assert_eq!(back.as_ref(), Ok(&image));
                     }

@@ -9,8 +9,9 @@
 //! - [`networks`]: the model as one small program for each layer.
 //! - [`chunk`]: tiles on one stack, by bits back, batch by batch.
 //! - [`plane`]: a predictive coder for transparency, and for images it is better at.
-//! - [`tiles`], [`image`]: images cut into squares; samples, colour profile and orientation.
-//! - [`container`], [`write`], [`read`]: the file. FORMAT.md beside them says all that a second decoder needs.
+//! - [`tiles`], [`image`], [`metadata`]: images cut into squares; samples, colour profile and what else a file says of them.
+//! - [`container`], `blocks`, [`record`], [`write`], [`read`]: the file. FORMAT.md beside them says all that a second decoder
+//!   needs.
 //! - [`identity`]: which model a file belongs to.
 //! - [`lossy`]: the codes alone; the picture is what the model makes of them.
 //! - [`model`]: a trained model as the codec sees it.
@@ -18,6 +19,7 @@
 //! - [`workers`]: chunks side by side.
 
 pub mod bench;
+mod blocks;
 pub mod chunk;
 mod codes;
 pub mod container;
@@ -25,6 +27,7 @@ pub mod identity;
 pub mod image;
 pub mod lossy;
 mod memory;
+pub mod metadata;
 pub mod model;
 pub mod neighbours;
 pub mod networks;
@@ -32,6 +35,7 @@ mod pixels;
 pub mod plane;
 pub mod prune;
 pub mod read;
+pub mod record;
 pub mod stack;
 pub mod tiles;
 pub mod workers;

@@ -1,31 +1,39 @@
 //! Reading a file: blocks in, images out, a segment at a time.
 //!
-//! Damage costs the images it touches and no others, as far as the file can be followed: each block has a checksum, and
-//! the length of a damaged one still leads to the next. Images of a segment are made as their bits arrive, never from
-//! sizes alone.
+//! Damage costs the images it touches: a chain of tiles and its pool, or an image's strips. Blocks say where they belong,
+//! so whatever is whole is found and used; lists and header have a second copy. Images of a segment are made as their bits
+//! arrive, never from sizes alone.
 
-use super::chunk::{self, Times};
-use super::container::{Block, Fields, Header, Kind, Record, read_block, read_records};
+use super::blocks::Blocks;
+use super::chunk::{self, Chain, Times};
+use super::container::{Block, Fields, Header, Kind, Place, read_block, read_records, take_place};
 use super::image::Image;
 use super::networks::Networks;
 use super::plane::{self, Shape};
+use super::record::{Record, take_records};
 use super::stack::Stack;
 use super::tiles::{Located, Sequence, Tiling};
 use super::workers::Workers;
 use rrvq::error::{Error, Remedy, Result};
 use rrvq::limits;
+use std::ffi::OsString;
 use std::io::Read;
+use std::ops::Range;
 
 /// Reads a file's images one segment after another.
 pub struct Reader<'a> {
-    input: &'a mut dyn Read,
+    blocks: Blocks<'a>,
     pub header: Header,
     /// A block that was read and belongs to what comes next.
     waiting: Option<Block>,
     /// Why nothing more can be read.
     broken: Option<Error>,
+    /// Segments that are behind us.
+    segments: usize,
     /// Images whose records were read.
     seen: usize,
+    /// Whether an image was lost.
+    lost: bool,
     finished: bool,
     /// Where the time of the model's chunks went, all threads together.
     pub times: Times,
@@ -34,7 +42,7 @@ pub struct Reader<'a> {
 /// What became of an image.
 pub struct Outcome {
     /// Empty where not even that could be read.
-    pub name: String,
+    pub name: OsString,
     pub image: Result<Image>,
 }
 
@@ -48,15 +56,32 @@ enum Due {
 impl<'a> Reader<'a> {
     pub fn new(input: &'a mut dyn Read) -> Result<Reader<'a>> {
         let header = Header::read(input)?;
-        Ok(Reader {
-            input,
+        Ok(Reader::of(header, Blocks::new(input, header.has_places())))
+    }
+
+    /// Of a file whose header is damaged: with the copy at its end, if it has one.
+    pub fn rescue(input: &'a mut dyn Read) -> Result<Reader<'a>> {
+        let mut blocks = Blocks::searched(input)?;
+        let header = |block: &Block| Header::take(&block.payload);
+        let copy = blocks.ahead(|block| block.kind == Kind::End && header(block).is_ok());
+        match copy {
+            Some(copy) => Ok(Reader::of(header(&copy)?, blocks)),
+            None => Err(Error::new("its header is damaged, and there is no copy")),
+        }
+    }
+
+    fn of(header: Header, blocks: Blocks<'a>) -> Reader<'a> {
+        Reader {
+            blocks,
             header,
             waiting: None,
             broken: None,
+            segments: 0,
             seen: 0,
+            lost: false,
             finished: false,
             times: Times::default(),
-        })
+        }
     }
 
     fn block(&mut self) -> Result<Block> {
@@ -65,21 +90,44 @@ impl<'a> Reader<'a> {
         }
         match &self.broken {
             Some(error) => Err(error.clone()),
-            None => read_block(self.input).inspect_err(|error| self.broken = Some(error.clone())),
+            None => {
+                let next = self.blocks.next();
+                next.inspect_err(|error| self.broken = Some(error.clone()))
+            }
         }
     }
 
-    fn due(&mut self, kind: Kind) -> Due {
-        match self.block() {
-            Ok(block) if block.kind == kind => match block.whole {
-                true => Due::Whole(block.payload),
-                false => Due::Damaged,
-            },
-            Ok(other) => {
-                self.waiting = Some(other);
-                Due::Missing
+    /// The block of this kind and place. What belongs before it is left over from damage.
+    fn due(&mut self, kind: Kind, wanted: Place) -> Due {
+        loop {
+            let Ok(block) = self.block() else {
+                return Due::Missing;
+            };
+            if !self.header.has_places() {
+                match block.kind == kind {
+                    true if block.whole => return Due::Whole(block.payload),
+                    true => return Due::Damaged,
+                    false => {
+                        self.waiting = Some(block);
+                        return Due::Missing;
+                    }
+                }
             }
-            Err(_) => Due::Missing,
+            let mut payload = &block.payload[..];
+            let rank = |kind| [Kind::Tiles, Kind::Strip].iter().position(|k| *k == kind);
+            match (rank(block.kind), take_place::<3>(&mut payload)) {
+                (Some(_), Ok(place)) if block.kind == kind && place == wanted => {
+                    return Due::Whole(payload.to_vec());
+                }
+                (Some(here), Ok(place))
+                    if (place[0], Some(here), place) < (wanted[0], rank(kind), wanted) => {}
+                // A block without a place is as good as damaged.
+                (Some(_), Err(_)) => {}
+                _ => {
+                    self.waiting = Some(block);
+                    return Due::Missing;
+                }
+            }
         }
     }
 
@@ -90,40 +138,84 @@ impl<'a> Reader<'a> {
         workers: Option<&mut Workers>,
         watch: &(dyn Fn(usize) + Sync),
     ) -> Result<Option<Vec<Outcome>>> {
-        if self.finished {
-            return Ok(None);
-        }
-        let block = self.block()?;
+        let outcomes = self.next_segment(workers, watch)?;
+        self.lost |= outcomes
+            .iter()
+            .flatten()
+            .any(|outcome| outcome.image.is_err());
+        Ok(outcomes)
+    }
+
+    fn next_segment(
+        &mut self,
+        workers: Option<&mut Workers>,
+        watch: &(dyn Fn(usize) + Sync),
+    ) -> Result<Option<Vec<Outcome>>> {
         let lost = |said: Error| {
             Ok(Some(vec![Outcome {
-                name: String::new(),
+                name: OsString::new(),
                 image: Err(said),
             }]))
         };
-        match block.kind {
-            Kind::Images if block.whole => match read_records(&block.payload) {
-                Ok(records) => {
-                    self.seen += records.len();
-                    self.images(records, workers, watch).map(Some)
+        loop {
+            if self.finished {
+                return Ok(None);
+            }
+            let block = self.block()?;
+            match block.kind {
+                kind if kind.lists() && block.whole => match self.list(&block) {
+                    Ok(None) => {}
+                    Ok(Some(records)) => return self.images(records, workers, watch).map(Some),
+                    Err(said) => return self.skip().and_then(|()| lost(said)),
+                },
+                Kind::End if block.whole => {
+                    self.finished = true;
+                    self.end(&block.payload)?;
                 }
-                Err(said) => self.skip().and_then(|()| lost(said)),
-            },
-            Kind::End if block.whole => {
-                self.finished = true;
-                self.end(&block.payload).map(|()| None)
+                Kind::End => {
+                    self.finished = true;
+                    return Err(Error::new("its end is damaged"));
+                }
+                Kind::Header if !self.blocks.damaged() => {
+                    self.broken = Some(Error::new("a second header follows"));
+                }
+                Kind::Header => {}
+                _ if self.header.has_places() => match take_place::<3>(&mut &block.payload[..]) {
+                    // Of a segment whose list is damaged.
+                    Ok([segment, ..]) if segment >= self.segments => {
+                        let list = self.blocks.list_ahead(segment);
+                        if let Some(Ok(Some(records))) = list.map(|list| self.list(&list)) {
+                            self.waiting = Some(block);
+                            return self.images(records, workers, watch).map(Some);
+                        }
+                        self.segments = segment + 1;
+                        return lost(Error::new("a list of images is damaged"));
+                    }
+                    _ => {}
+                },
+                _ => {
+                    self.skip()?;
+                    return lost(Error::new("a block is damaged or out of place"));
+                }
             }
-            Kind::End => {
-                self.finished = true;
-                Err(Error::new("its end is damaged"))
-            }
-            Kind::Header => {
-                self.broken = Some(Error::new("a second header follows"));
-                self.block().map(|_| None)
-            }
-            _ => {
-                self.skip()?;
-                lost(Error::new("a block is damaged or out of place"))
-            }
+        }
+    }
+
+    /// The records of a list; none if it is a copy of one that was read. The segment it begins is the next one.
+    fn list(&mut self, block: &Block) -> Result<Option<Vec<Record>>> {
+        if !self.header.has_places() {
+            return read_records(&block.payload).map(Some);
+        }
+        let mut payload = &block.payload[..];
+        let [segment] = take_place(&mut payload)?;
+        if segment < self.segments {
+            return Ok(None);
+        }
+        self.segments = segment;
+        let records = take_records(block.kind == Kind::PackedImages, payload)?;
+        match records.iter().all(|record| record.coding <= 1) {
+            true => Ok(Some(records)),
+            false => Err(Error::new("an image has a kind this program does not know")),
         }
     }
 
@@ -131,7 +223,7 @@ impl<'a> Reader<'a> {
     fn skip(&mut self) -> Result<()> {
         loop {
             let block = self.block()?;
-            if matches!(block.kind, Kind::Images | Kind::End) {
+            if block.kind.lists() || block.kind == Kind::End {
                 self.waiting = Some(block);
                 return Ok(());
             }
@@ -139,18 +231,28 @@ impl<'a> Reader<'a> {
     }
 
     fn end(&mut self, payload: &[u8]) -> Result<()> {
-        let mut fields = Fields(payload);
-        let count = fields.long()?;
-        fields.end()?;
+        let count = match self.header.has_places() && payload.len() > 4 {
+            true if Header::take(payload)? == self.header => self.header.images,
+            true => return Err(Error::new("its header and the copy of it differ")),
+            false => {
+                let mut fields = Fields(payload);
+                let count = fields.long()?;
+                fields.end()?;
+                count
+            }
+        };
         if count != self.header.images || count != self.seen {
             return Err(Error::new(format!(
                 "it should have {count} images and {} were found",
                 self.seen
             )));
         }
-        match self.input.read(&mut [0]) {
-            Ok(0) => Ok(()),
-            _ => Err(Error::new("there are bytes after its end")),
+        if self.blocks.damaged() && !self.lost {
+            return Err(Error::new("it is damaged, in no image"));
+        }
+        match self.blocks.ended() {
+            true => Ok(()),
+            false => Err(Error::new("there are bytes after its end")),
         }
     }
 
@@ -162,24 +264,28 @@ impl<'a> Reader<'a> {
     ) -> Result<Vec<Outcome>> {
         let pixels = records.iter().map(|r| r.width * r.height).sum();
         limits::check_pixels_in_all(pixels).map_err(Error::new)?;
+        self.seen += records.len();
         let mut made: Vec<Making> = records.iter().map(Making::new).collect();
         self.tiles(&records, &mut made, workers, watch)?;
-        for (record, making) in records.iter().zip(&mut made) {
-            if !record.by_model {
-                let colour = self.plane(making.shape(record.channels), watch);
+        for (number, (record, making)) in records.iter().zip(&mut made).enumerate() {
+            let mut strips = 0..;
+            if record.coding == 0 {
+                let shape = making.shape(record.channels);
+                let colour = self.plane(shape, number, &mut strips, watch);
                 making.set(|making| {
                     making.colour = colour?;
                     Ok(())
                 });
             }
             if record.alpha {
-                let alpha = self.plane(making.shape(1), watch);
+                let alpha = self.plane(making.shape(1), number, &mut strips, watch);
                 making.set(|making| {
                     making.alpha = Some(alpha?);
                     Ok(())
                 });
             }
         }
+        self.segments += 1;
         let outcome = |(record, making): (Record, Making)| Outcome {
             name: record.name.clone(),
             image: making.finish(record),
@@ -196,7 +302,7 @@ impl<'a> Reader<'a> {
         watch: &(dyn Fn(usize) + Sync),
     ) -> Result<()> {
         let mut sequence = Sequence::default();
-        for (number, record) in records.iter().enumerate().filter(|(_, r)| r.by_model) {
+        for (number, record) in records.iter().enumerate().filter(|(_, r)| r.coding == 1) {
             sequence.add(
                 number,
                 Tiling {
@@ -217,31 +323,37 @@ impl<'a> Reader<'a> {
             ));
         };
         let config = &workers.model().config;
-        let fits = |r: &Record| !r.by_model || r.channels <= config.image_channels;
+        let fits = |r: &Record| r.coding == 0 || r.channels <= config.image_channels;
         if self.header.side != config.size || !records.iter().all(fits) {
             return Err(Error::new("its images do not fit its model"));
         }
-        let mut ranges = sequence.chunks().peekable();
+        let mut ranges = sequence.chunks().enumerate().peekable();
         while ranges.peek().is_some() {
             let mut jobs = Vec::new();
-            for range in ranges.by_ref().take(workers.most()) {
-                jobs.push((sequence.tiles(range), self.due(Kind::Tiles)));
+            for (number, range) in ranges.by_ref().take(workers.most()) {
+                let chains = match self.header.has_places() {
+                    true => chunk::chains(range.len()),
+                    false => Vec::from_iter(std::iter::once(0..range.len())),
+                };
+                let place = |chain| [self.segments, number, chain];
+                let places: Vec<Place> = (0..chains.len()).map(place).collect();
+                let found = places.into_iter().map(|place| self.due(Kind::Tiles, place));
+                let found = found.collect::<Vec<_>>();
+                jobs.push((sequence.tiles(range), chains, found));
             }
-            let done = workers.each(jobs, |networks, (at, due)| {
-                let tiles = read_tiles(networks, &at, due);
+            let counted = !self.header.has_places();
+            let done = workers.each(jobs, |networks, (at, chains, found)| {
+                let tiles = read_tiles(networks, &at, &chains, found, counted)?;
                 watch(at.iter().map(|at| at.tiling.extent(at.tile).bytes()).sum());
                 Ok((at, tiles))
             })?;
-            for (at, tiles) in done.into_iter().collect::<Result<Vec<_>>>()? {
-                if let Ok((_, times)) = &tiles {
-                    self.times += *times;
-                }
-                for (number, at) in at.iter().enumerate() {
+            for (at, (tiles, times)) in done.into_iter().collect::<Result<Vec<_>>>()? {
+                self.times += times;
+                for (at, tile) in at.iter().zip(tiles) {
                     made[at.image].set(|making| {
-                        let tiles = tiles.as_ref().map_err(Error::clone)?;
+                        let tile = tile?;
                         making.room(at.tiling.width * at.tiling.height * at.tiling.channels)?;
-                        at.tiling
-                            .paste(&mut making.colour, at.tile, &tiles.0[number]);
+                        at.tiling.paste(&mut making.colour, at.tile, &tile);
                         Ok(())
                     });
                 }
@@ -251,10 +363,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the strips of a plane. All of them are taken from the file, whatever they are.
-    fn plane(&mut self, shape: Shape, watch: &(dyn Fn(usize) + Sync)) -> Result<Vec<u8>> {
+    fn plane(
+        &mut self,
+        shape: Shape,
+        image: usize,
+        numbers: &mut dyn Iterator<Item = usize>,
+        watch: &(dyn Fn(usize) + Sync),
+    ) -> Result<Vec<u8>> {
         let mut reader = Ok(plane::Reader::new(shape));
-        for _ in 0..shape.strips() {
-            match self.due(Kind::Strip) {
+        for number in numbers.take(shape.strips()) {
+            match self.due(Kind::Strip, [self.segments, image, number]) {
                 Due::Whole(bytes) => {
                     reader = reader.and_then(|mut reader| {
                         let before = reader.samples.len();
@@ -264,7 +382,7 @@ impl<'a> Reader<'a> {
                     });
                 }
                 Due::Damaged => reader = Err(damaged()),
-                Due::Missing => return Err(missing()),
+                Due::Missing => reader = Err(missing()),
             }
         }
         reader.map(|reader| reader.samples)
@@ -279,24 +397,36 @@ fn missing() -> Error {
     Error::new("the file is damaged or ends before it")
 }
 
-fn read_tiles(networks: &mut Networks, at: &[Located], due: Due) -> Result<(Vec<Vec<u8>>, Times)> {
-    let payload = match due {
-        Due::Whole(payload) => payload,
-        Due::Damaged => return Err(damaged()),
-        Due::Missing => return Err(missing()),
+/// Reads a chunk. In version 1 the number of tiles comes first.
+fn read_tiles(
+    networks: &mut Networks,
+    at: &[Located],
+    chains: &[Range<usize>],
+    found: Vec<Due>,
+    counted: bool,
+) -> Result<chunk::Found> {
+    let chain = |(number, due): (usize, Due)| {
+        let payload = match due {
+            Due::Whole(payload) => payload,
+            Due::Damaged => return Err(damaged()),
+            Due::Missing => return Err(missing()),
+        };
+        let mut fields = Fields(&payload);
+        if counted && fields.short()? != at.len() {
+            return Err(damaged());
+        }
+        let flags = chunk::flag_count(chains, number);
+        let bits = fields.bytes(flags.div_ceil(8))?;
+        Ok(Chain {
+            back: (0..flags)
+                .map(|i| bits[i / 8] >> (i % 8) & 1 == 1)
+                .collect(),
+            stack: Stack::from_bytes(fields.0).ok_or_else(damaged)?,
+        })
     };
-    let mut fields = Fields(&payload);
-    if fields.short()? != at.len() {
-        return Err(damaged());
-    }
-    let batches = chunk::batches(at.len()).len();
-    let bits = fields.bytes(batches.div_ceil(8))?;
-    let back: Vec<bool> = (0..batches)
-        .map(|i| bits[i / 8] >> (i % 8) & 1 == 1)
-        .collect();
-    let stack = Stack::from_bytes(fields.0).ok_or_else(damaged)?;
+    let found = found.into_iter().enumerate().map(chain).collect();
     let extents: Vec<_> = at.iter().map(|at| at.tiling.extent(at.tile)).collect();
-    chunk::read(networks, &extents, &back, stack)
+    chunk::read(networks, &extents, chains, found)
 }
 
 /// An image in the making.
@@ -347,15 +477,7 @@ impl Making {
     fn finish(self, record: Record) -> Result<Image> {
         match self.lost {
             Some(error) => Err(error),
-            None => Ok(Image {
-                name: record.name,
-                width: record.width,
-                height: record.height,
-                colour: self.colour,
-                alpha: self.alpha,
-                profile: record.profile,
-                orientation: record.orientation,
-            }),
+            None => Ok(record.image(self.colour, self.alpha)),
         }
     }
 }

@@ -6,15 +6,14 @@
 //!
 //! Nothing is written that does not come back: every chunk and every strip is read again first and compared.
 
-use super::chunk::{self, Times, Written};
-use super::container::{
-    BLOCK_OVERHEAD, Header, Kind, LONGEST_RECORDS, MOST_IMAGES, Record, tidy_name, write_block,
-    write_records,
-};
+use super::chunk::{self, Chain, Times, Written};
+use super::container::{BLOCK_OVERHEAD, Header, Kind, VERSION, placed, write_block};
 use super::identity::Identity;
 use super::image::Image;
+use super::metadata;
 use super::networks::Networks;
 use super::plane::{self, Shape};
+use super::record::{LONGEST_RECORDS, MOST_IMAGES, Record, put_records, tidy_name};
 use super::tiles::{Sequence, Tiling};
 use super::workers::Workers;
 use rayon::prelude::*;
@@ -94,21 +93,20 @@ impl Writer<'_> {
     ) -> Result<Summary> {
         let mut out = Counted { out, bytes: 0 };
         let mut summary = Summary::default();
-        let side = self.workers.model().config.size;
-        Header {
+        let header = Header {
+            version: VERSION,
             identity: self.identity,
-            side,
+            side: self.workers.model().config.size,
             images: count,
-        }
-        .write(&mut out)
-        .map_err(unwritten)?;
+        };
+        header.write(&mut out).map_err(unwritten)?;
         let mut names = BTreeSet::new();
-        let (mut waiting, mut tiles, mut records) = (Vec::new(), 0, 0);
+        let (mut waiting, mut tiles, mut records, mut segments) = (Vec::new(), 0, 0, 0);
         for image in images {
             let mut image = image?;
             image.name = tidy_name(&image.name, &mut names);
             tiles += self.tiling(&image).count();
-            records += image.profile.len() + 512;
+            records += image.profile.len() + metadata::to_bytes(&image.metadata).len() + 512;
             summary.images += 1;
             summary.samples += image.bytes();
             summary.pixels += image.width * image.height;
@@ -117,7 +115,8 @@ impl Writer<'_> {
                 || waiting.len() == MOST_IMAGES
                 || records > LONGEST_RECORDS / 4;
             if full {
-                self.segment(&waiting, &mut out, &mut summary)?;
+                self.segment(segments, &waiting, &mut out, &mut summary)?;
+                segments += 1;
                 (tiles, records) = (0, 0);
                 waiting.clear();
             }
@@ -129,9 +128,14 @@ impl Writer<'_> {
             )));
         }
         if !waiting.is_empty() {
-            self.segment(&waiting, &mut out, &mut summary)?;
+            self.segment(segments, &waiting, &mut out, &mut summary)?;
         }
-        write_block(&mut out, Kind::End, &(count as u32).to_le_bytes()).map_err(unwritten)?;
+        // The header once more, should its first copy be damaged: not in a file that loses no more than a chain may.
+        let end = match count > chunk::MOST_LOST {
+            true => header.payload(),
+            false => (count as u32).to_le_bytes().to_vec(),
+        };
+        write_block(&mut out, Kind::End, &end).map_err(unwritten)?;
         summary.bytes = out.bytes;
         Ok(summary)
     }
@@ -147,6 +151,7 @@ impl Writer<'_> {
 
     fn segment(
         &mut self,
+        number: usize,
         images: &[Image],
         out: &mut dyn Write,
         summary: &mut Summary,
@@ -181,22 +186,34 @@ impl Writer<'_> {
         let records: Vec<Record> = images
             .iter()
             .zip(&by_model)
-            .map(|(image, by)| Record::of(image, *by))
+            .map(|(image, by)| Record::of(image, *by as usize))
             .collect();
-        put(Kind::Images, &write_records(&records)?)?;
-        for (chunk, range) in chunks.iter().zip(sequence.chunks()) {
-            let payload = tiles_payload(chunk, range.len());
-            summary.tile_bytes += payload.len() + BLOCK_OVERHEAD;
-            summary.coded_bytes += payload.len() - 2 - chunk.back.len().div_ceil(8);
-            put(Kind::Tiles, &payload)?;
+        let (packed, list) = put_records(&records)?;
+        let list = placed(&[number], &list);
+        let kind = match packed {
+            true => Kind::PackedImages,
+            false => Kind::Images,
+        };
+        put(kind, &list)?;
+        for (at, (written, range)) in chunks.iter().zip(sequence.chunks()).enumerate() {
+            for (chain, payload) in payloads(written, range.len()).iter().enumerate() {
+                let payload = placed(&[number, at, chain], payload);
+                summary.tile_bytes += payload.len() + BLOCK_OVERHEAD;
+                summary.coded_bytes += written.stacks[chain].len();
+                put(Kind::Tiles, &payload)?;
+            }
         }
-        for (planes, by) in planes.iter().zip(&by_model) {
+        for (at, (planes, by)) in planes.iter().zip(&by_model).enumerate() {
             let colour = planes.colour.iter().filter(|_| !by);
-            for strip in colour.chain(&planes.alpha) {
-                put(Kind::Strip, strip)?;
-                summary.coded_bytes += strip.len();
+            for (strip, payload) in colour.chain(&planes.alpha).enumerate() {
+                put(Kind::Strip, &placed(&[number, at, strip], payload))?;
+                summary.coded_bytes += payload.len();
             }
             summary.by_model += *by as usize;
+        }
+        // Without its list nothing of a segment can be read.
+        if images.len() > chunk::MOST_LOST {
+            put(kind, &list)?;
         }
         Ok(())
     }
@@ -241,10 +258,18 @@ impl Writer<'_> {
         let same = self.workers.each(jobs, |networks, (range, chunk)| {
             let at = sequence.tiles(range);
             let extents: Vec<_> = at.iter().map(|at| at.tiling.extent(at.tile)).collect();
-            let (tiles, _) = chunk::read(networks, &extents, &chunk.back, chunk.stack.clone())?;
+            let chains = chunk::chains(at.len());
+            let written = (0..chains.len()).map(|number| {
+                Ok(Chain {
+                    back: chunk::flags_of(&chains, number, &chunk.back),
+                    stack: chunk.stacks[number].clone(),
+                })
+            });
+            let (tiles, _) = chunk::read(networks, &extents, &chains, written.collect())?;
             watch(extents.iter().map(|extent| extent.bytes()).sum());
-            let mut pairs = at.iter().zip(&tiles);
-            Ok(pairs.all(|(at, tile)| at.tiling.bytes(&images[at.image].colour, at.tile) == *tile))
+            let mut pairs = at.iter().zip(tiles);
+            Ok(pairs
+                .all(|(at, tile)| tile == Ok(at.tiling.bytes(&images[at.image].colour, at.tile))))
         })?;
         match same.into_iter().all(|same| same == Ok(true)) {
             true => Ok(()),
@@ -331,18 +356,23 @@ fn all_lose(by_model: &[bool], planes: &[Planes], chunks: &[Written]) -> bool {
     let predicted: usize = of_model.map(|(planes, _)| planes.bytes()).sum();
     let coded: usize = chunks
         .iter()
-        .map(|c| tiles_payload(c, 0).len() + BLOCK_OVERHEAD)
+        .flat_map(|c| payloads(c, c.costs.len()))
+        .map(|payload| payload.len() + BLOCK_OVERHEAD)
         .sum();
     predicted <= coded
 }
 
-/// The payload of a tiles block: how many, a bit for each batch, the stack.
-fn tiles_payload(chunk: &Written, tiles: usize) -> Vec<u8> {
-    let mut payload = (tiles as u16).to_le_bytes().to_vec();
-    for eight in chunk.back.chunks(8) {
-        let bits = eight.iter().enumerate();
-        payload.push(bits.fold(0, |byte, (i, &back)| byte | (back as u8) << i));
-    }
-    payload.extend(chunk.stack.to_bytes());
-    payload
+/// What tiles blocks hold of a chunk's chains: a bit for each flag, the stack.
+fn payloads(chunk: &Written, tiles: usize) -> Vec<Vec<u8>> {
+    let chains = chunk::chains(tiles);
+    let payload = |number: usize| {
+        let mut payload = Vec::new();
+        for eight in chunk::flags_of(&chains, number, &chunk.back).chunks(8) {
+            let bits = eight.iter().enumerate();
+            payload.push(bits.fold(0, |byte, (i, &back)| byte | (back as u8) << i));
+        }
+        payload.extend(chunk.stacks[number].to_bytes());
+        payload
+    };
+    (0..chains.len()).map(payload).collect()
 }

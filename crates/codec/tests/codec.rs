@@ -320,7 +320,7 @@ fn price_of(likelihood: &str) {
         })
         .enumerate()
         .map(|(number, image)| Image {
-            name: number.to_string(),
+            name: number.to_string().into(),
             ..image
         })
         .collect();
@@ -346,10 +346,13 @@ fn price_of(likelihood: &str) {
     let mut networks = Networks::new(&model, store.get("theta")).unwrap();
     let written = rrvq_codec::chunk::write(&mut networks, &tiles).unwrap();
     assert!(written.back[1..].iter().all(|back| *back) && !written.back[0]);
-    let bits = written.stack.len() as f64 * 8.0;
+    let bytes: usize = written.stacks.iter().map(|stack| stack.len()).sum();
+    let bits = bytes as f64 * 8.0;
     let over = bits / elbo_bits - 1.0;
     assert!(over.abs() < 0.01, "{bits} against {elbo_bits}: {over}");
+    // Every stack begins with 32 bits.
     let told = written.costs.iter().sum::<i64>() as f64 / 65536.0;
+    let told = told + 32.0 * written.stacks.len() as f64;
     assert!((told / bits - 1.0).abs() < 0.002, "{told} against {bits}");
     // Two chunks through the whole writer are not far from it either.
     let mut codec = (workers, identity);
@@ -420,6 +423,57 @@ fn every_cut_off_file_is_noticed_and_whole_images_stay() {
         whole.for_each(|(f, i)| assert!(f.is_err() || f.as_ref() == Ok(i)));
     }
     assert!(check(&mut &file[..]).is_ok());
+}
+
+/// A bit flipped anywhere in a file of 200 images costs a chain and its pool at most, and nothing that comes back is wrong.
+#[test]
+fn one_flipped_bit_costs_one_chain() {
+    let (mut codec, ..) = example();
+    let images: Vec<Image> = (0..200)
+        .map(|i| Image {
+            profile: Vec::new(),
+            colour: picture(8, 8, 3, i),
+            ..image(&i.to_string(), 8, 8, 3, false)
+        })
+        .collect();
+    let (file, _) = write(&mut codec, &images);
+    let mut flip = |bit: usize| {
+        let mut bent = file.clone();
+        bent[bit / 8] ^= 1 << (bit % 8);
+        assert!(check(&mut &bent[..]).is_err(), "{bit}");
+        let (mut input, mut again) = (&bent[..], &bent[..]);
+        let mut reader = Reader::new(&mut input).or_else(|_| Reader::rescue(&mut again));
+        let reader = reader.as_mut().unwrap();
+        let mut found = Vec::new();
+        let end = loop {
+            match reader.segment(Some(&mut codec.0), &|_| {}) {
+                Ok(Some(outcomes)) => found.extend(outcomes),
+                Ok(None) => break Ok(()),
+                Err(said) => break Err(said),
+            }
+        };
+        assert!(
+            end.is_err() || found.iter().any(|o| o.image.is_err()),
+            "{bit} went unnoticed"
+        );
+        let same = |image: &&Image| {
+            let mut had = found.iter().filter_map(|o| o.image.as_ref().ok());
+            had.any(|found| found == *image)
+        };
+        let had = found.iter().filter(|outcome| outcome.image.is_ok()).count();
+        assert_eq!(
+            had,
+            images.iter().filter(same).count(),
+            "{bit}: something else came back"
+        );
+        images.len() - had
+    };
+    let beginnings = (0..59 * 8).step_by(29);
+    let all = (0..8 * file.len()).step_by(8 * file.len() / 120);
+    let ends = (8 * file.len() - 60 * 8..8 * file.len()).step_by(41);
+    let lost: Vec<usize> = beginnings.chain(all).chain(ends).map(&mut flip).collect();
+    let most = lost.iter().max();
+    assert!(most.is_some_and(|most| (1..=16).contains(most)), "{lost:?}");
 }
 
 /// Damage to one segment leaves the images of the others.

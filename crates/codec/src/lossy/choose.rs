@@ -8,7 +8,7 @@ use super::super::image::Image;
 use super::super::tiles::Tiling;
 use super::super::workers::Workers;
 use super::file::overhead;
-use super::layout::{Layout, Unit, jobs, positions};
+use super::layout::{Layout, Order, Unit, jobs, positions};
 use super::show::{Coded, Picture, show};
 use super::walk::{self, Arrived, Outgoing, Written};
 use super::{Keep, Options};
@@ -65,7 +65,12 @@ impl Chooser<'_> {
 
     fn layout(&self, image: &Image, dropped: usize) -> Layout {
         let positions = positions(&self.workers.model().config);
-        Layout::new(&positions, self.tiling(image).count(), dropped)
+        Layout::new(
+            &positions,
+            self.tiling(image).count(),
+            dropped,
+            Order::Layers,
+        )
     }
 
     /// The best way to write each image.

@@ -10,14 +10,16 @@
 //!
 //! Files are cut off, on purpose or not: a block whose end is missing still gives what there is of it.
 
-use super::super::container::{LONGEST_RECORDS, MAGIC, MOST_IMAGES, check_name};
+use super::super::container::MAGIC;
 use super::super::identity::Identity;
-use super::super::image::{Image, LONGEST_PROFILE, check_size};
+use super::super::record::{put_number, take_number};
+use super::layout::Order;
 use rrvq::error::{Error, Result};
-use std::io::{Read, Write};
 
-/// The first bytes of every file of ours, then the number of the form.
-pub const START: [u8; 6] = [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], MAGIC[4], 2];
+/// The first bytes of every file of ours; the number of the form follows.
+pub const START: [u8; 5] = [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], MAGIC[4]];
+/// Forms with loss: how codes are ordered, and the number. The last is written.
+const FORMS: [(Order, u8); 2] = [(Order::Steps, 2), (Order::Layers, 4)];
 /// Bytes of the identity that are kept.
 pub const SHORT_IDENTITY: usize = 6;
 const LONGEST_BLOCK: usize = 1 << 28;
@@ -43,29 +45,14 @@ impl Kind {
     pub fn lists(self) -> bool {
         matches!(self, Kind::List | Kind::PackedList)
     }
-}
 
-/// A number in as few bytes as it needs: seven bits each, lowest first, the eighth says that more follow.
-pub fn put_number(out: &mut Vec<u8>, mut number: usize) {
-    while number >= 128 {
-        out.push(number as u8 | 128);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn take_number(bytes: &mut &[u8]) -> Option<usize> {
-    let mut number = 0;
-    for shift in (0..35).step_by(7) {
-        let (first, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= ((first & 127) as usize) << shift;
-        if *first < 128 {
-            // One way to write a number, and only one.
-            return (*first > 0 || shift == 0).then_some(number);
+    /// Of a list of images.
+    pub fn of_list(packed: bool) -> Kind {
+        match packed {
+            true => Kind::PackedList,
+            false => Kind::List,
         }
     }
-    None
 }
 
 /// Writes a block; `before` is what its checksum covers besides. Gives its length.
@@ -161,6 +148,7 @@ pub fn take_block<'a>(bytes: &mut &'a [u8], before: &[u8]) -> std::result::Resul
 /// What a file says first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
+    pub order: Order,
     pub identity: [u8; SHORT_IDENTITY],
     pub images: usize,
 }
@@ -170,6 +158,7 @@ impl Header {
         let mut short = [0; SHORT_IDENTITY];
         short.copy_from_slice(&identity.0[..SHORT_IDENTITY]);
         Header {
+            order: Order::Layers,
             identity: short,
             images,
         }
@@ -177,20 +166,26 @@ impl Header {
 
     pub fn put(&self) -> Vec<u8> {
         let mut out = START.to_vec();
+        out.extend(
+            FORMS
+                .iter()
+                .find(|(order, _)| *order == self.order)
+                .map(|form| form.1),
+        );
         out.extend(self.identity);
         put_number(&mut out, self.images);
         out
     }
 
     pub fn take(bytes: &mut &[u8]) -> Result<Header> {
-        let rest = bytes
-            .strip_prefix(&START)
+        let (order, rest) = form_of(bytes)
             .ok_or_else(|| Error::new("it is not a file that `rrvq compress --lossy` wrote"))?;
         let short = || Error::new("it ends within its first bytes, before anything can be shown");
         let (identity, mut rest) = rest.split_first_chunk().ok_or_else(short)?;
         let images = take_number(&mut rest).ok_or_else(short)?;
         *bytes = rest;
         Ok(Header {
+            order,
             identity: *identity,
             images,
         })
@@ -201,158 +196,16 @@ impl Header {
     }
 }
 
-/// Everything about an image but its samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    pub name: String,
-    pub width: usize,
-    pub height: usize,
-    /// 1 or 3.
-    pub channels: usize,
-    pub alpha: bool,
-    pub orientation: u8,
-    /// Layers that are left out, from the bottom.
-    pub dropped: usize,
-    pub profile: Vec<u8>,
-}
-
-const COLOUR: u8 = 1;
-const ALPHA: u8 = 2;
-const PROFILE: u8 = 4;
-
-impl Record {
-    pub fn of(image: &Image, dropped: usize) -> Record {
-        Record {
-            name: image.name.clone(),
-            width: image.width,
-            height: image.height,
-            channels: image.channels(),
-            alpha: image.alpha.is_some(),
-            orientation: image.orientation,
-            dropped,
-            profile: image.profile.clone(),
-        }
-    }
-
-    fn put(&self, out: &mut Vec<u8>) {
-        put_number(out, self.name.len());
-        out.extend(self.name.as_bytes());
-        put_number(out, self.width);
-        put_number(out, self.height);
-        let flag = |on: bool, flag: u8| if on { flag } else { 0 };
-        out.push(
-            flag(self.channels == 3, COLOUR)
-                | flag(self.alpha, ALPHA)
-                | flag(!self.profile.is_empty(), PROFILE)
-                | (self.orientation - 1) << 3,
-        );
-        put_number(out, self.dropped);
-        if !self.profile.is_empty() {
-            put_number(out, self.profile.len());
-            out.extend(&self.profile);
-        }
-    }
-
-    fn take(bytes: &mut &[u8]) -> Result<Record> {
-        let wrong = || Error::new("a list of images is not one");
-        let number = |bytes: &mut &[u8]| take_number(bytes).ok_or_else(wrong);
-        let text = |bytes: &mut &[u8], most: usize| {
-            let len = take_number(bytes).filter(|len| *len <= most);
-            let (text, rest) = len
-                .and_then(|len| bytes.split_at_checked(len))
-                .ok_or_else(wrong)?;
-            *bytes = rest;
-            Ok::<Vec<u8>, Error>(text.to_vec())
-        };
-        let name = String::from_utf8(text(bytes, 1 << 10)?).unwrap_or_default();
-        check_name(&name)?;
-        let (width, height) = (number(bytes)?, number(bytes)?);
-        check_size(width, height).map_err(|said| Error::new(format!("{said} (image {name})")))?;
-        let (flags, rest) = bytes.split_first().ok_or_else(wrong)?;
-        *bytes = rest;
-        let dropped = number(bytes)?;
-        if *flags >= 64 {
-            return Err(wrong());
-        }
-        let profile = match flags & PROFILE {
-            0 => Vec::new(),
-            _ => text(bytes, LONGEST_PROFILE)?,
-        };
-        Ok(Record {
-            name,
-            width,
-            height,
-            channels: if flags & COLOUR == 0 { 1 } else { 3 },
-            alpha: flags & ALPHA != 0,
-            orientation: 1 + (flags >> 3),
-            dropped,
-            profile,
-        })
-    }
-}
-
-/// A list of images as a block, in whichever form is shorter.
-pub fn put_records(records: &[Record]) -> Result<(Kind, Vec<u8>)> {
-    let mut plain = Vec::new();
-    records.iter().for_each(|record| record.put(&mut plain));
-    let mut list = Vec::new();
-    put_number(&mut list, records.len());
-    let mut packed = list.clone();
-    put_number(&mut packed, plain.len());
-    let mut packer = flate2::write::DeflateEncoder::new(packed, flate2::Compression::best());
-    let packed = packer
-        .write_all(&plain)
-        .and_then(|()| packer.finish())
-        .map_err(|error| Error::new(format!("cannot pack the list of images: {error}")))?;
-    list.extend(plain);
-    Ok(match packed.len() < list.len() {
-        true => (Kind::PackedList, packed),
-        false => (Kind::List, list),
-    })
-}
-
-pub fn take_records(kind: Kind, payload: &[u8]) -> Result<Vec<Record>> {
-    let wrong = || Error::new("a list of images cannot be unpacked");
-    let mut rest = payload;
-    let count = take_number(&mut rest).filter(|count| *count <= MOST_IMAGES);
-    let count = count.ok_or_else(wrong)?;
-    let mut unpacked = Vec::new();
-    if kind == Kind::PackedList {
-        let len = take_number(&mut rest).filter(|len| *len <= LONGEST_RECORDS);
-        let len = len.ok_or_else(wrong)?;
-        let unpacker = flate2::read::DeflateDecoder::new(rest);
-        let done = unpacker.take(len as u64 + 1).read_to_end(&mut unpacked);
-        if done.is_err() || unpacked.len() != len {
-            return Err(wrong());
-        }
-        rest = &unpacked;
-    }
-    let records = (0..count)
-        .map(|_| Record::take(&mut rest))
-        .collect::<Result<_>>()?;
-    match rest.is_empty() {
-        true => Ok(records),
-        false => Err(wrong()),
-    }
+/// How the codes of a file that begins so are ordered, and what follows; none if it is not one with loss.
+pub fn form_of(file: &[u8]) -> Option<(Order, &[u8])> {
+    let (number, rest) = file.strip_prefix(&START)?.split_first()?;
+    let (order, _) = FORMS.iter().find(|(_, form)| form == number)?;
+    Some((*order, rest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_have_one_form() {
-        for number in [0, 1, 127, 128, 300, 65536, u32::MAX as usize] {
-            let mut bytes = Vec::new();
-            put_number(&mut bytes, number);
-            assert_eq!(take_number(&mut &bytes[..]), Some(number));
-            for len in 0..bytes.len() {
-                assert_eq!(take_number(&mut &bytes[..len]), None);
-            }
-        }
-        assert_eq!(take_number(&mut &[128, 0][..]), None);
-        assert_eq!(take_number(&mut &[255; 9][..]), None);
-    }
 
     #[test]
     fn blocks_notice_flipped_bits_and_give_what_is_left_of_a_cut() {
@@ -378,44 +231,5 @@ mod tests {
                 Err(stop) => assert!(stop == Stop::End && len < 2),
             }
         }
-    }
-
-    #[test]
-    fn records_come_back_and_lies_are_refused() {
-        let record = Record {
-            name: "a".into(),
-            width: 3,
-            height: 65536,
-            channels: 3,
-            alpha: true,
-            orientation: 8,
-            dropped: 2,
-            profile: vec![7; 1000],
-        };
-        let small = Record {
-            profile: Vec::new(),
-            ..record.clone()
-        };
-        let both = [record.clone(), small.clone()];
-        for records in [&[], &both[1..], &both] {
-            let (kind, payload) = put_records(records).unwrap();
-            assert_eq!(take_records(kind, &payload).unwrap(), records);
-            assert!(payload.len() < 60);
-        }
-        for change in [
-            |r: &mut Record| r.name = "../x".into(),
-            |r: &mut Record| r.width = 0,
-            |r: &mut Record| r.height = 1 << 20,
-        ] {
-            let mut bent = small.clone();
-            change(&mut bent);
-            let (kind, payload) = put_records(&[bent]).unwrap();
-            assert!(take_records(kind, &payload).is_err());
-        }
-        // A bomb: more unpacked than it says.
-        let (kind, mut payload) = put_records(&[record.clone(), record]).unwrap();
-        assert_eq!(kind, Kind::PackedList);
-        (payload[1], payload[2]) = (100, 0);
-        assert!(take_records(kind, &payload).is_err());
     }
 }

@@ -1,16 +1,26 @@
 //! Where an image's codes lie in a file: the most important first.
 //!
-//! Codes come from the top layer down over the whole image, so that any first part of them makes a picture. A model's
-//! networks want a handful of tiles at a time, not all of a large image: tiles are taken in groups, and a block holds the
-//! codes of one group. A block costs some bytes by itself, so layers with few codes share one.
+//! Codes come from the top layer down over the whole image, so that any first part of them makes a picture, coarse all over
+//! before it is fine anywhere. A model's networks want a handful of tiles at a time, not all of a large image: tiles are
+//! taken in groups, and a block holds the codes of one group. A block costs some bytes by itself, so the layers of an image
+//! of one group share a block; an image of several has a block for each layer and group.
 
 use rrvq::config::ModelConfig;
 use std::ops::Range;
 
 /// Tiles of a group, at most.
 pub const GROUP: usize = 64;
-/// Layers share a block until it has so many codes.
+/// In the older order, layers share a block until it has so many codes.
 const STEP_CODES: usize = 1 << 14;
+
+/// How layers make steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As many layers a step as make a block worth its bytes: version 2. A large image's first bytes show a part of it.
+    Steps,
+    /// A layer a step, where there is more than one group: version 4.
+    Layers,
+}
 
 /// Positions of each layer in a tile, bottom first.
 pub fn positions(config: &ModelConfig) -> Vec<usize> {
@@ -29,12 +39,16 @@ pub struct Layout {
 
 impl Layout {
     /// `positions` are those of each layer in one tile, bottom first; the lowest `dropped` layers are left out.
-    pub fn new(positions: &[usize], tiles: usize, dropped: usize) -> Layout {
+    pub fn new(positions: &[usize], tiles: usize, dropped: usize, order: Order) -> Layout {
         let mut steps = Vec::new();
         let (mut above, mut codes) = (positions.len(), 0);
         for layer in (dropped..positions.len()).rev() {
             codes += positions[layer] * tiles.min(GROUP);
-            if codes >= STEP_CODES || layer == dropped {
+            let full = match order {
+                Order::Steps => codes >= STEP_CODES,
+                Order::Layers => tiles > GROUP,
+            };
+            if full || layer == dropped {
                 steps.push(layer..above);
                 (above, codes) = (layer, 0);
             }
@@ -97,25 +111,28 @@ mod tests {
     fn small_images_have_one_block_and_large_ones_many() {
         let positions = [256, 64, 16, 4];
         let steps = |positions: &[usize], tiles, dropped| -> Vec<(usize, usize)> {
-            let layout = Layout::new(positions, tiles, dropped);
+            let layout = Layout::new(positions, tiles, dropped, Order::Steps);
             layout.steps.iter().map(|s| (s.start, s.end)).collect()
         };
-        assert_eq!(Layout::new(&positions, 1, 0).codes, 340);
+        assert_eq!(Layout::new(&positions, 1, 0, Order::Steps).codes, 340);
         assert_eq!(steps(&positions, 1, 0), [(0, 4)]);
-        let many = Layout::new(&positions, 100, 0);
+        let many = Layout::new(&positions, 100, 0, Order::Steps);
         assert_eq!(steps(&positions, 100, 0), [(0, 4)]);
         let deep = [256, 256, 256, 64, 64, 64];
         assert_eq!(steps(&deep, 64, 0), [(2, 6), (1, 2), (0, 1)]);
         assert_eq!(steps(&deep, 64, 2), [(2, 6)]);
         assert_eq!(steps(&deep, 64, 4), [(4, 6)]);
-        let none = Layout::new(&deep, 64, 6);
+        let none = Layout::new(&deep, 64, 6, Order::Steps);
         assert!(none.steps.is_empty() && none.codes == 0);
         assert_eq!((many.groups(), many.group(1)), (2, 64..100));
+        let by_layer = |tiles| Layout::new(&positions, tiles, 1, Order::Layers).steps;
+        assert!(by_layer(64).len() == 1 && by_layer(64)[0] == (1..4));
+        assert_eq!(by_layer(65), [3..4, 2..3, 1..2]);
     }
 
     #[test]
     fn jobs_hold_every_tile_once() {
-        let layout = |tiles| Layout::new(&[4], tiles, 0);
+        let layout = |tiles| Layout::new(&[4], tiles, 0, Order::Layers);
         let jobs = jobs([
             (0, layout(130)),
             (1, layout(1)),

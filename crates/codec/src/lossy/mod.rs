@@ -106,7 +106,10 @@ pub fn decode(workers: &mut Workers, identity: Identity, file: &[u8]) -> Result<
         for outcome in outcomes {
             match outcome.missing() {
                 None => images.push(outcome.image?),
-                Some(what) => return Err(Error::new(format!("{}: {what}", outcome.name))),
+                Some(what) => {
+                    let name = outcome.name.display();
+                    return Err(Error::new(format!("{name}: {what}")));
+                }
             }
         }
     }
@@ -116,5 +119,5 @@ pub fn decode(workers: &mut Workers, identity: Identity, file: &[u8]) -> Result<
 
 /// Whether a file that begins so was written with loss.
 pub fn is_lossy(first_bytes: &[u8]) -> bool {
-    first_bytes.starts_with(&file::START)
+    file::form_of(first_bytes).is_some()
 }

@@ -5,15 +5,17 @@
 
 use super::super::image::Image;
 use super::super::plane::{self, Shape};
+use super::super::record::{Record, take_records};
 use super::super::tiles::Tiling;
 use super::super::workers::Workers;
-use super::file::{Block, Header, Kind, Record, State, Stop, take_block, take_records};
+use super::file::{Block, Header, Kind, State, Stop, take_block};
 use super::layout::{Layout, positions};
 use super::show::{Coded, show};
 use super::walk::Arrived;
 use rrvq::config::ModelConfig;
 use rrvq::error::{Error, Result};
 use rrvq::limits;
+use std::ffi::OsString;
 
 /// Reads a file's images one segment after another.
 pub struct Reader<'a> {
@@ -28,7 +30,7 @@ pub struct Reader<'a> {
 
 /// What became of an image.
 pub struct Outcome {
-    pub name: String,
+    pub name: OsString,
     pub image: Result<Image>,
     /// Codes it should have, and codes that were there.
     pub codes: usize,
@@ -133,7 +135,7 @@ impl<'a> Reader<'a> {
             State::Cut => return Err(ends_early(self.unlisted())),
             _ => return Err(Error::new("a list of images is damaged")),
         }
-        let records = take_records(block.kind, block.payload)?;
+        let records = take_records(block.kind == Kind::PackedList, block.payload)?;
         let due = self.unlisted();
         if records.len() > due || (records.is_empty() && due > 0) {
             return Err(Error::new(format!(
@@ -161,7 +163,7 @@ impl<'a> Reader<'a> {
             records,
         };
         for record in &segment.records {
-            if record.dropped > config.layers() || record.channels > config.image_channels {
+            if record.coding > config.layers() || record.channels > config.image_channels {
                 return Err(Error::new("its images do not fit its model"));
             }
             let tiling = Tiling {
@@ -170,7 +172,12 @@ impl<'a> Reader<'a> {
                 channels: record.channels,
                 side: config.size,
             };
-            let layout = Layout::new(&positions(config), tiling.count(), record.dropped);
+            let layout = Layout::new(
+                &positions(config),
+                tiling.count(),
+                record.coding,
+                self.header.order,
+            );
             let (mut damaged, mut unchecked) = (false, false);
             let mut blocks = Vec::new();
             for _ in 0..layout.steps.len() * layout.groups() {
@@ -227,12 +234,15 @@ impl<'a> Reader<'a> {
                     && segment.strips[number].len() == alpha_strips(record)
                     && !segment.unchecked[number];
                 if segment.damaged[number] {
-                    return Err(Error::new(format!("the image {} is damaged", record.name)));
+                    return Err(Error::new(format!(
+                        "the image {} is damaged",
+                        record.name.display()
+                    )));
                 }
                 if !all {
                     return Err(Error::new(format!(
                         "it ends within the image {}",
-                        record.name
+                        record.name.display()
                     )));
                 }
             }
@@ -279,15 +289,7 @@ impl<'a> Reader<'a> {
                 rows_without_alpha: rows,
                 unchecked: segment.unchecked[number],
                 damaged: segment.damaged[number] || bad_codes || bad_alpha,
-                image: shown.map(|picture| Image {
-                    name: record.name,
-                    width: record.width,
-                    height: record.height,
-                    colour: picture.colour,
-                    alpha,
-                    profile: record.profile,
-                    orientation: record.orientation,
-                }),
+                image: shown.map(|picture| record.image(picture.colour, alpha)),
             });
         }
         Ok(Some(outcomes))

@@ -2,13 +2,14 @@
 //!
 //! Which codes an image has is decided in `choose`; here they are listed, put into blocks and counted.
 
-use super::super::container::{LONGEST_RECORDS, MOST_IMAGES, tidy_name};
 use super::super::identity::Identity;
 use super::super::image::Image;
+use super::super::metadata;
 use super::super::plane::{self, Shape};
+use super::super::record::{LONGEST_RECORDS, MOST_IMAGES, Record, put_records, tidy_name};
 use super::super::workers::Workers;
 use super::choose::Chooser;
-use super::file::{Header, Kind, Record, overhead, put_block, put_records};
+use super::file::{Header, Kind, overhead, put_block};
 use super::{Keep, Options};
 use rrvq::error::{Error, Result};
 use std::collections::BTreeSet;
@@ -89,12 +90,12 @@ impl Writer<'_> {
             if image.channels() > known {
                 return Err(Error::new(format!(
                     "{} has colours and the model knows grey images only; name another model",
-                    image.name
+                    image.name.display()
                 )));
             }
             image.name = tidy_name(&image.name, &mut names);
             tiles += image.width.div_ceil(side) * image.height.div_ceil(side);
-            records += image.profile.len() + 512;
+            records += image.profile.len() + metadata::to_bytes(&image.metadata).len() + 512;
             given += 1;
             waiting.push(image);
             let full = tiles >= SEGMENT_TILES
@@ -151,8 +152,8 @@ impl Writer<'_> {
             .zip(&attempts)
             .map(|(image, attempt)| Record::of(image, attempt.dropped))
             .collect();
-        let (kind, list) = put_records(&records)?;
-        put_block(out, before, kind, &list);
+        let (packed, list) = put_records(&records)?;
+        put_block(out, before, Kind::of_list(packed), &list);
         for (image, attempt) in images.iter().zip(attempts) {
             let strips = alpha(image)?;
             let blocks = attempt.blocks.iter().map(|block| (Kind::Codes, block));

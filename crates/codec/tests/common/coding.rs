@@ -84,6 +84,7 @@ pub fn image(name: &str, width: usize, height: usize, channels: usize, alpha: bo
         alpha: alpha.then(|| picture(width, height, 1, 5)),
         profile: vec![3; width % 5],
         orientation: 1 + (height % 8) as u8,
+        metadata: vec![(*b"tEXt", b"Title\0x".to_vec()); width % 2],
     }
 }
 

@@ -147,6 +147,7 @@ mod tests {
             alpha: None,
             profile: Vec::new(),
             orientation: 1,
+            metadata: Vec::new(),
         }
     }
 

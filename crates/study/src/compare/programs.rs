@@ -308,6 +308,7 @@ mod tests {
             alpha: None,
             profile: Vec::new(),
             orientation: 1,
+            metadata: Vec::new(),
         };
         let program = Program::find_in(Tool::JxlLossless, folders.as_os_str())
             .ok()

@@ -104,7 +104,7 @@ impl Rival for Inside {
                 .write_image(&samples, width, height, kind),
         };
         written.map_err(|error| {
-            let (image, name) = (&image.name, self.name());
+            let (image, name) = (image.name.display(), self.name());
             Error::new(format!("cannot write {image} as {name}: {error}"))
         })?;
         Ok(file)
@@ -164,7 +164,9 @@ pub fn colours(picture: DynamicImage, image: &Image) -> Result<Vec<u8>> {
     if (width, height) != (image.width, image.height) {
         return Err(Error::new(format!(
             "{} came back with {width}×{height} pixels instead of {}×{}",
-            image.name, image.width, image.height
+            image.name.display(),
+            image.width,
+            image.height
         )));
     }
     Ok(match image.channels() {
@@ -189,6 +191,7 @@ mod tests {
             alpha: alpha.then(|| (0..width * height).map(|i| (i * 3) as u8).collect()),
             profile: Vec::new(),
             orientation: 1,
+            metadata: Vec::new(),
         }
     }
 

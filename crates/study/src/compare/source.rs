@@ -52,6 +52,7 @@ fn files(dir: &Path, most: usize) -> Result<Source> {
         Ok(Image {
             profile: Vec::new(),
             orientation: 1,
+            metadata: Vec::new(),
             ..Image::open(path)?
         })
     };
