@@ -4,12 +4,22 @@ mod common;
 use common::{Scratch, png_size};
 
 /// Name and the settings that make the tiny preset that system.
-const SYSTEMS: [(&str, &[&str]); 17] = [
+const SYSTEMS: [(&str, &[&str]); 19] = [
     (
         "rvq",
         &["model.sigma=one", "model.top=uniform", "model.maps=[4]"],
     ),
     ("embed, learnt", &[]),
+    ("embed, as printed", &["model.sigma=printed"]),
+    (
+        "figure 1, from a quarter of the image's side",
+        &[
+            "model.maps=[2]",
+            "model.top=uniform",
+            "model.data_blocks=2",
+            "model.grow_last=steps",
+        ],
+    ),
     ("embed, one", &["model.sigma=one"]),
     ("direct, learnt", &["model.prior=direct"]),
     ("direct, one", &["model.prior=direct", "model.sigma=one"]),

@@ -16,9 +16,19 @@ use std::collections::HashMap;
 const BATCH: usize = 256;
 
 /// Name, settings, and how many states its latents have.
-const MODELS: [(&str, &[&str], usize); 9] = [
+const MODELS: [(&str, &[&str], usize); 11] = [
     ("rrvq", &[], 48),
     ("isotropic", &["model.sigma=isotropic"], 48),
+    ("as printed", &["model.sigma=printed"], 48),
+    (
+        "blocks around the latents, growing by steps",
+        &[
+            "model.size=8",
+            "model.data_blocks=1",
+            "model.grow_last=steps",
+        ],
+        48,
+    ),
     ("embed, one", &["model.sigma=one"], 48),
     ("direct, learnt", &["model.prior=direct"], 48),
     (
@@ -85,8 +95,9 @@ impl Sampler {
         }
         config.validate().unwrap();
         let model = Model::new(&config.model);
-        let image: Vec<u8> = (0..48).map(|i| (i * 71 % 256) as u8).collect();
-        let others: Vec<u8> = (0..8 * 48).map(|i| (i * i % 251) as u8).collect();
+        let len = model.image_len();
+        let image: Vec<u8> = (0..len).map(|i| (i * 71 % 256) as u8).collect();
+        let others: Vec<u8> = (0..8 * len).map(|i| (i * i % 251) as u8).collect();
         let mut theta = model
             .initial(&Device::Cpu, 5, &others)
             .unwrap()

@@ -1,7 +1,10 @@
 //! The data-dependent initialisation: after it, the first batch gives outputs of the promised mean and spread.
 
+use rrvq::Trainer;
 use rrvq::config::Config;
+use rrvq::dataset::Images;
 use rrvq::programs::{Inference, Model};
+use rrvq::train::Silent;
 use rrvq_tensor::Device;
 use rrvq_tensor::rng::{counter, philox4x32_10};
 
@@ -37,6 +40,42 @@ fn the_first_batch_gives_pictures_near_grey_with_the_promised_spread() {
     assert!((mean - 127.5).abs() < 0.1, "mean {mean}");
     assert!((spread - 25.6).abs() < 0.1, "spread {spread}");
     assert!((moments(&before).1 - 25.6).abs() > 1.0);
+}
+
+#[test]
+fn batches_of_two_start_and_train_where_a_map_has_one_position() {
+    let mut config = Config::default();
+    for setting in [
+        "model.size=8",
+        "model.maps=[4,2,1]",
+        "model.latent=gaussian",
+        "model.channels=12",
+        "model.embed=8",
+        "model.blocks=3",
+        "model.ladder_blocks=3",
+        "train.batch=2",
+        "train.steps=20",
+    ] {
+        config.set(setting).unwrap();
+    }
+    // Small differences of large levels, which two images hardly tell.
+    let byte = |i: usize| 100 + (philox4x32_10([i as u32, 0, 0, 0], [3, 0])[0] >> 30) as u8;
+    let image = |n: usize| (0..192).map(|i| byte(192 * n + i)).collect();
+    let train: Vec<Vec<u8>> = (0..64).map(image).collect();
+    let data = Images {
+        name: "nearly alike".into(),
+        shape: [8, 8, 3],
+        train: train.concat(),
+        test: train.concat(),
+        flip: false,
+    };
+    for seed in 0..4 {
+        config.train.seed = seed;
+        let mut trainer = Trainer::new(&config, &data, Device::Cpu).unwrap();
+        let finished = trainer.run(&mut Silent).unwrap();
+        let bits = finished.last.unwrap().bits_per_dim;
+        assert!(bits < 20.0, "seed {seed}: {bits}");
+    }
 }
 
 fn moments(values: &[f32]) -> (f64, f64) {

@@ -254,3 +254,42 @@ fn the_nearest_code_is_the_nearest_and_gradients_go_straight_through() {
     let near = program.output("mu loss").iter().zip(&pulled);
     assert!(near.into_iter().all(|(a, b)| (a - b).abs() < 1e-4));
 }
+
+#[test]
+fn variances_as_printed_count_once_beside_all_dimensions() {
+    let (e, mu, logvar) = (
+        random(1, ROWS * DIM),
+        random(4, CODES * DIM),
+        random(5, CODES),
+    );
+    let g = Graph::new();
+    let var = |name: &str, shape: &[usize]| g.input(name, shape, DType::F32);
+    let book = Codebook {
+        mu: var("mu", &[CODES, DIM]),
+        logvar: var("logvar", &[CODES, 1]),
+    };
+    let log_q = book.log_responsibilities(var("e", &[ROWS, DIM]));
+    let compiled = compile(&g, &Layout::default(), &[("log_q", log_q)]).unwrap();
+    let mut program = Program::new(compiled);
+    let inputs = [
+        ("e", Data::F32(&e)),
+        ("mu", Data::F32(&mu)),
+        ("logvar", Data::F32(&logvar)),
+    ];
+    program.run(&mut Store::default(), &inputs).unwrap();
+    let found = program.output("log_q");
+    for row in 0..ROWS {
+        let score = |k: usize| {
+            let squares = (0..DIM).map(|d| (e[row * DIM + d] - mu[k * DIM + d]) as f64);
+            let square: f64 = squares.map(|v| v * v).sum();
+            let variance = (logvar[k] as f64).exp();
+            // exp(−|e − μ|² / 2E) / √E, the constant power of 2π aside.
+            ((-square / (2.0 * variance)).exp() / variance.sqrt()).ln()
+        };
+        let expected = log_softmax((0..CODES).map(score).collect());
+        for (k, expected) in expected.iter().enumerate() {
+            let found = found[row * CODES + k] as f64;
+            assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+        }
+    }
+}
