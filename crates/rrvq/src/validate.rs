@@ -196,6 +196,12 @@ fn check_model(model: &ModelConfig) -> Result<()> {
     check_latent(model)?;
     within("model.mixtures", model.mixtures, 1, 256)?;
     // Scales are bounded at e^−7 from below, so that none can start there.
+    if !(0.0..1.0).contains(&model.causal_gain) {
+        return Err(Error::new(format!(
+            "model.causal_gain is {}; expected a number from 0 to less than 1",
+            model.causal_gain
+        )));
+    }
     if !(-6.5..=4.0).contains(&model.mixture_log_scale) {
         return Err(Error::new(format!(
             "model.mixture_log_scale is {}; expected between -6.5 and 4",
@@ -486,6 +492,8 @@ mod tests {
             ("model.bit_noise=1.5", "model.bit_noise"),
             ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
             ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
+            ("model.causal_gain=1", "model.causal_gain"),
+            ("model.causal_gain=nan", "model.causal_gain"),
             ("data.test_images=0", "data.test_images"),
             ("data.holdout=1", "data.holdout"),
             ("data.holdout=-0.1", "data.holdout"),

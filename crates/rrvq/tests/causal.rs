@@ -13,12 +13,13 @@ const COMPONENTS: usize = 2;
 const SLOTS: usize = 10 * COMPONENTS + CHANNELS * (PLACES.len() + 1);
 const START: f64 = -1.75;
 
-fn config() -> Config {
+fn config(gain: f64) -> Config {
     let mut config = Config::default();
     for change in [
         "model.likelihood=mixture-causal".to_string(),
         format!("model.mixtures={COMPONENTS}"),
         format!("model.mixture_log_scale={START}"),
+        format!("model.causal_gain={gain}"),
     ] {
         config.set(&change).unwrap();
     }
@@ -42,8 +43,8 @@ fn image(seed: u32) -> Vec<u8> {
 const CENTRES: [f32; COMPONENTS] = [-0.4, 0.5];
 
 /// log p of each image and the slope of their sum by the decoder's output, from the library.
-fn run(raw: &[f32], images: &[Vec<u8>]) -> (Vec<f32>, Vec<f32>) {
-    let config = config();
+fn run(gain: f64, raw: &[f32], images: &[Vec<u8>]) -> (Vec<f32>, Vec<f32>) {
+    let config = config(gain);
     let (g, n) = (Graph::new(), images.len());
     let builder = Builder::new(&g, &config.model);
     let kind = likelihood::of(&config.model);
@@ -81,7 +82,7 @@ fn mass(byte: u8, mean: f64, scale: f64) -> f64 {
 }
 
 /// log p of one image, pixel by pixel, as the module's page defines it; with or without the last pixel's blue.
-fn defined(raw: &[f64], image: &[u8], whole: bool) -> f64 {
+fn defined(gain: f64, raw: &[f64], image: &[u8], whole: bool) -> f64 {
     let m = COMPONENTS;
     let numbers = |pixel: usize| &raw[pixel * SLOTS..][..SLOTS];
     let value = |pixel: usize, c: usize| (image[pixel * CHANNELS + c] as f64 + 0.5) / 128.0 - 1.0;
@@ -124,9 +125,16 @@ fn defined(raw: &[f64], image: &[u8], whole: bool) -> f64 {
         let mut shift = [0.0; CHANNELS];
         let mut wider = [1.0; CHANNELS];
         for c in 0..CHANNELS {
+            let sizes = (0..PLACES.len()).map(|k| own[k * CHANNELS + c].abs());
+            let size = 1.0 + sizes.sum::<f64>();
             for (k, (up, left)) in PLACES.into_iter().enumerate() {
                 let (e, r) = error(y - up as isize, x - left, c);
-                shift[c] += own[k * CHANNELS + c].tanh() * e;
+                let t = own[k * CHANNELS + c];
+                shift[c] += e * if gain == 0.0 {
+                    t.tanh()
+                } else {
+                    gain * t / size
+                };
                 if k < 4 {
                     let growth = (own[6 * CHANNELS + c] - 2.97).exp().ln_1p();
                     wider[c] += growth * r / (1.0 + r / 8.0);
@@ -155,10 +163,10 @@ fn exact(raw: &[f32]) -> Vec<f64> {
 
 #[test]
 fn values_and_slopes_are_those_of_the_definition() {
-    for seed in 1..4 {
+    for (seed, gain) in [(1, 0.0), (2, 0.75), (3, 0.5)] {
         let (raw, image) = (raw(seed), image(seed));
-        let (log_p, slope) = run(&raw, std::slice::from_ref(&image));
-        let want = defined(&exact(&raw), &image, true);
+        let (log_p, slope) = run(gain, &raw, std::slice::from_ref(&image));
+        let want = defined(gain, &exact(&raw), &image, true);
         let off = (log_p[0] as f64 - want).abs();
         assert!(off < 3e-6 * want.abs(), "{} and {want}", log_p[0]);
         let largest = slope.iter().fold(0.0f32, |a, s| a.max(s.abs())) as f64;
@@ -167,7 +175,8 @@ fn values_and_slopes_are_those_of_the_definition() {
             let (mut up, mut down) = (exact(&raw), exact(&raw));
             up[i] += step;
             down[i] -= step;
-            let want = (defined(&up, &image, true) - defined(&down, &image, true)) / (2.0 * step);
+            let want = (defined(gain, &up, &image, true) - defined(gain, &down, &image, true))
+                / (2.0 * step);
             let off = (have as f64 - want).abs();
             assert!(off < 5e-5 * largest, "raw {i}: {have} and {want}");
         }
@@ -177,7 +186,7 @@ fn values_and_slopes_are_those_of_the_definition() {
 /// Of the last pixel's blue, which no other sample follows, all 256 values together leave the probability of the others.
 #[test]
 fn probabilities_of_the_last_sample_sum_to_one() {
-    for seed in 4..8 {
+    for (seed, gain) in [(4, 0.0), (5, 0.75), (6, 0.75), (7, 0.9)] {
         let (raw, first) = (raw(seed), image(seed));
         let of = |blue: u8| {
             let mut image = first.clone();
@@ -185,8 +194,8 @@ fn probabilities_of_the_last_sample_sum_to_one() {
             image
         };
         let images: Vec<Vec<u8>> = (0..=255).map(of).collect();
-        let others = defined(&exact(&raw), &first, false);
-        let log_p = run(&raw, &images).0;
+        let others = defined(gain, &exact(&raw), &first, false);
+        let log_p = run(gain, &raw, &images).0;
         let sum: f64 = log_p.iter().map(|l| (*l as f64 - others).exp()).sum();
         assert!((sum - 1.0).abs() < 1e-3, "{sum}");
     }

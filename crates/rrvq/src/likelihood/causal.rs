@@ -4,11 +4,15 @@
 //! dark to the left and above, it is most likely too dark here as well. With e = x − E\[x\] the decoder's error at a
 //! pixel, given the earlier channels of that pixel and nothing of other pixels,
 //!
-//! - the means of all components move by Σ_k tanh(a_k) e_k over six neighbours k;
+//! - the means of all components move by Σ_k a_k e_k over six neighbours k;
 //! - the scales of all components grow by 1 + softplus(b) Σ_k q_k over the nearest four, where q = r / (1 + r / 8) and
 //!   r = |e| / E\[s\]: a decoder that was far off nearby is less sure here.
 //!
-//! The decoder gives a_k and b for each pixel and channel. Errors are of the decoder alone, before any of this, so that
+//! The decoder gives a_k and b for each pixel and channel. Σ |a_k| stays below `model.causal_gain`, less than 1: were it
+//! free, means could follow the neighbours' values alone, the decoder's own picture would turn grey, and latents would no
+//! longer carry colours (they do so where the setting is 0, each a_k being within ±1; bits per dim are lower then).
+//!
+//! Errors are of the decoder alone, before any of this, so that
 //! all pixels of a known image are computed at once, and a lossless codec goes through them one by one with a few products
 //! each. Bits per dim are then what files take, without a correction fitted after training.
 
@@ -34,14 +38,25 @@ const FIRST_GROWTH: f32 = -2.97;
 /// The decoder's output read as a mixture and what it makes of its neighbours' errors.
 pub struct Causal<'g> {
     mixture: Mixture<'g>,
+    /// Bound of Σ |a_k|; 0 for none.
+    gain: f32,
 }
 
 impl<'g> Causal<'g> {
-    /// tanh(a_k) of a neighbour for every channel, [n · h · w, channels].
-    fn pull(&self, place: usize) -> Var<'g> {
+    /// a_k of each neighbour for every channel, [n · h · w, channels] each.
+    fn pulls(&self) -> Vec<Var<'g>> {
         let channels = self.mixture.shape[3];
         let all = self.own_numbers(0, PLACES.len());
-        all.slice(1, place * channels, channels).tanh()
+        let raw: Vec<Var<'g>> = (0..PLACES.len())
+            .map(|k| all.slice(1, k * channels, channels))
+            .collect();
+        if self.gain == 0.0 {
+            return raw.into_iter().map(Var::tanh).collect();
+        }
+        let one = self.mixture.raw.graph().full(1.0, &raw[0].shape());
+        let size = raw.iter().fold(one, |sum, t| sum + t.abs());
+        let share = size.recip() * self.gain;
+        raw.into_iter().map(|t| t * share).collect()
     }
 
     /// softplus(b) of every channel, [n · h · w, channels].
@@ -93,6 +108,7 @@ impl Likelihood for Kind {
     fn pixels<'g>(&self, builder: &Builder<'g>, raw: Var<'g>) -> Box<dyn Pixels<'g> + 'g> {
         Box::new(Causal {
             mixture: Mixture::draw(builder, raw),
+            gain: builder.config.causal_gain as f32,
         })
     }
 
@@ -135,7 +151,8 @@ impl<'g> Pixels<'g> for Causal<'g> {
         };
         let sum = |terms: Vec<Var<'g>>| terms.into_iter().reduce(|a, b| a + b);
         let zero = g.full(0.0, &[rows, channels]);
-        let moves = (0..PLACES.len()).map(|k| self.pull(k) * seen(errors, k));
+        let pulls = self.pulls().into_iter().enumerate();
+        let moves = pulls.map(|(k, pull)| pull * seen(errors, k));
         let shift = sum(moves.collect()).unwrap_or(zero);
         let near = sum((0..NEAR).map(|k| seen(sizes, k)).collect()).unwrap_or(zero);
         let narrowing = (self.growth() * near + 1.0).recip();
@@ -152,10 +169,10 @@ impl<'g> Pixels<'g> for Causal<'g> {
         self.mixture.mean()
     }
 
-    /// Those of the mixture, then tanh(a_k) of each neighbour and softplus(b), all channels of each.
+    /// Those of the mixture, then a_k of each neighbour and softplus(b), all channels of each.
     fn numbers(&self) -> Var<'g> {
         let mut parts = vec![self.mixture.numbers()];
-        parts.extend((0..PLACES.len()).map(|k| self.pull(k)));
+        parts.extend(self.pulls());
         parts.push(self.growth());
         self.mixture.raw.graph().concat(&parts, 1)
     }
