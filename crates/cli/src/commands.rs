@@ -437,6 +437,9 @@ pub fn info(args: &args::Info) -> Result<()> {
             ));
             layer_table(config, eval);
         }
+        None if trained.run().is_none() => {
+            line("a packed model keeps no evaluations: `rrvq eval` makes one")
+        }
         None => line("not evaluated yet"),
     }
     if let Some((text, _)) = with_prior {

@@ -22,7 +22,7 @@ pub const DEFAULT: &str = "tiles-2";
 const ALIAS: &str = "built-in";
 
 /// Every built-in model.
-pub static BUILT_IN: [BuiltIn; 2] = [
+pub static BUILT_IN: [BuiltIn; 3] = [
     BuiltIn {
         name: "tiles-2",
         about: "32×32 tiles of natural images, nine layers of 48 channels: the codec's own",
@@ -34,6 +34,12 @@ pub static BUILT_IN: [BuiltIn; 2] = [
         about: "32×32 tiles of natural images, six layers of 32 channels: what the first files were written with",
         bytes: include_bytes!("../models/tiles.safetensors"),
         card: include_str!("../models/tiles.md"),
+    },
+    BuiltIn {
+        name: "cifar10",
+        about: "CIFAR-10, 32×32, 16 layers of 64 channels: samples, codes, reconstructions",
+        bytes: include_bytes!("../models/cifar10.safetensors"),
+        card: include_str!("../models/cifar10.md"),
     },
 ];
 

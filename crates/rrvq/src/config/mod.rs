@@ -89,6 +89,7 @@ const GROUPS: Groups = presets![
     ],
     "CIFAR-10: for a GPU": [
         "best-cifar10",
+        "compact-cifar10",
         "l32-cifar10",
         "l16-cifar10",
         "l5-cifar10",
