@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 28] = [
+const COMMANDS: [(&str, &[&str]); 29] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -145,6 +145,19 @@ const COMMANDS: [(&str, &[&str]); 28] = [
     (
         "codec eval",
         &["<RUN>", "[DATA]", "--images", "--search", "--out", "--json"],
+    ),
+    (
+        "study",
+        &[
+            "[NAME]",
+            "--data",
+            "--scale",
+            "--device",
+            "--precision",
+            "--minutes",
+            "--seeds",
+            "--out",
+        ],
     ),
     ("info", &["<RUN>", "--json"]),
     ("report", &["<RUNS>...", "--out"]),

@@ -4,6 +4,7 @@ use super::{Context, Scale};
 use rrvq::config::{Config, Schedule};
 use rrvq::dataset::{Dataset, Split};
 use rrvq::evaluate::{EvalRecord, Extent};
+use rrvq::latent::codebook;
 use rrvq::picture::Picture;
 use rrvq::run::{Existing, Run};
 use rrvq::train::log::{Record, read};
@@ -106,6 +107,18 @@ impl Trial {
     /// The first images of a split.
     pub fn images(&self, split: Split, count: usize) -> Result<Vec<Picture>> {
         first_images(self.data.as_ref(), split, count)
+    }
+
+    /// The means of a layer's codes, one after another, and the dimensions of each.
+    pub fn code_means(&self, layer: usize) -> Result<(&[f32], usize)> {
+        let name = codebook::mean_name(&codebook::name(layer));
+        let entry = self.trained.model().layout.get(&name).ok_or_else(|| {
+            let run = &self.name;
+            Error::new(format!("{run} has no codebook {name}; please report this"))
+        })?;
+        let means = &self.trained.theta()[entry.offset..entry.offset + entry.len()];
+        let codes = self.trained.config().model.codes.at(layer);
+        Ok((means, means.len() / codes))
     }
 
     /// Steps it was trained.

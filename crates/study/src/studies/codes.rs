@@ -3,9 +3,8 @@
 use super::models::five_layers;
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict};
 use rrvq::dataset::Split;
-use rrvq::latent::codebook;
 use rrvq::picture::{Picture, grid};
-use rrvq::{CodeMap, Codes as CodesOf, Error, Result};
+use rrvq::{CodeMap, Codes as CodesOf, Result};
 
 /// Maps of codes.
 pub struct Codes;
@@ -16,15 +15,7 @@ const MEASURED: usize = 128;
 
 /// The norm of each code's mean.
 fn norms(trial: &Trial, layer: usize) -> Result<Vec<f64>> {
-    let model = trial.trained.model();
-    let name = codebook::mean_name(&codebook::name(layer));
-    let entry = model.layout.get(&name).ok_or_else(|| {
-        Error::new(format!(
-            "the model has no codebook {name}; please report this"
-        ))
-    })?;
-    let means = &trial.trained.theta()[entry.offset..entry.offset + entry.len()];
-    let each = means.len() / trial.trained.config().model.codes.at(layer);
+    let (means, each) = trial.code_means(layer)?;
     let norm = |mean: &[f32]| mean.iter().map(|&v| (v as f64).powi(2)).sum::<f64>().sqrt();
     Ok(means.chunks_exact(each).map(norm).collect())
 }

@@ -2,6 +2,7 @@
 
 mod app_e;
 mod codes;
+mod compression;
 mod depth;
 mod entropy;
 mod estimators;
@@ -29,6 +30,7 @@ pub static STUDIES: &[&dyn Study] = &[
     &fig3::Fig3,
     &codes::Codes,
     &app_e::AppE,
+    &compression::Compression,
     &entropy::Entropy,
     &speed::Speed,
     &swatches::Swatches,

@@ -5,7 +5,6 @@ use crate::framework::{Context, Scale, Section, Study, Trial, Verdict};
 use crate::report::{Chart, Series};
 use rrvq::config::ModelConfig;
 use rrvq::dataset::Split;
-use rrvq::latent::codebook;
 use rrvq::nn::Builder;
 use rrvq::{CodeMap, Device, Error, Result};
 use rrvq_tensor::optim::{Optimiser, Rule};
@@ -53,14 +52,7 @@ impl Examples {
 
 /// Means of the codes of a map.
 fn embedded(trial: &Trial, map: &CodeMap) -> Result<(usize, Vec<f32>)> {
-    let name = codebook::mean_name(&codebook::name(map.layer));
-    let entry = trial.trained.model().layout.get(&name).ok_or_else(|| {
-        Error::new(format!(
-            "the model has no codebook {name}; please report this"
-        ))
-    })?;
-    let means = &trial.trained.theta()[entry.offset..entry.offset + entry.len()];
-    let width = means.len() / map.codes;
+    let (means, width) = trial.code_means(map.layer)?;
     let codes = map.values.iter();
     let values = codes.flat_map(|&code| &means[code as usize * width..][..width]);
     Ok((width, values.copied().collect()))

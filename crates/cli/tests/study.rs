@@ -1,0 +1,174 @@
+//! Studies of the paper at the smoke scale: seconds each, through training, figures, numbers, claims and the page.
+
+mod common;
+use common::{Scratch, png_size};
+use serde_json::Value;
+
+/// An array of bytes as MATLAB writes it.
+fn array(name: &str, sides: &[u32], content: &[u8]) -> Vec<u8> {
+    let element = |kind: u32, content: &[u8]| {
+        let mut bytes = [kind.to_le_bytes(), (content.len() as u32).to_le_bytes()].concat();
+        bytes.extend(content);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    };
+    let sides: Vec<u8> = sides.iter().flat_map(|side| side.to_le_bytes()).collect();
+    let parts = [
+        element(6, &[9, 0, 0, 0, 0, 0, 0, 0]),
+        element(5, &sides),
+        element(1, name.as_bytes()),
+        element(2, content),
+    ];
+    element(14, &parts.concat())
+}
+
+/// A small data set in SVHN's files: slopes in the colour of their digit.
+fn write_svhn(scratch: &Scratch, dir: &str) {
+    std::fs::create_dir_all(scratch.path(dir)).unwrap();
+    for (name, count) in [("train_32x32.mat", 200), ("test_32x32.mat", 80)] {
+        let digit = |image: usize| (image * 7 % 10) as u8;
+        let byte = |i: usize| {
+            let (image, channel, place) = (i / 3072, i % 3072 / 1024, i % 1024);
+            (digit(image) * 20).wrapping_mul(channel as u8 + 1) / 2 + (place / 16) as u8
+        };
+        let images: Vec<u8> = (0..count * 3072).map(byte).collect();
+        let labels: Vec<u8> = (0..count).map(|i| digit(i) + 1).collect();
+        let mut bytes = b"MATLAB 5.0 MAT-file, made for a test".to_vec();
+        bytes.resize(124, b' ');
+        bytes.extend(b"\x00\x01IM");
+        bytes.extend(array("X", &[32, 32, 3, count as u32], &images));
+        bytes.extend(array("y", &[count as u32, 1], &labels));
+        scratch.write(&format!("{dir}/{name}"), bytes);
+    }
+}
+
+fn section(scratch: &Scratch, study: &str) -> Value {
+    serde_json::from_slice(&scratch.read(&format!("out/{study}/section.json"))).unwrap()
+}
+
+#[test]
+fn every_study_writes_figures_numbers_claims_and_its_section() {
+    let scratch = Scratch::new();
+    write_svhn(&scratch, "svhn");
+    let list = scratch.run(&["study"]).done();
+    let names: Vec<&str> = list.lines().filter_map(|l| l.split(' ').next()).collect();
+    assert!(names.contains(&"table1") && names.len() >= 13, "{list}");
+    let args = ["study", "all", "--data", "svhn", "--scale", "smoke"];
+    let said = scratch.run(&[&args[..], &["--out", "out"]].concat()).done();
+    assert!(
+        said.contains("left in all") && said.contains("out/index.html"),
+        "{said}"
+    );
+    let page = String::from_utf8(scratch.read("out/index.html")).unwrap();
+    assert!(!page.contains("http") && page.contains("src=\"data:image/png;base64,"));
+    for name in names {
+        let stored = section(&scratch, name);
+        let claims = stored["claims"].as_array().unwrap();
+        assert!(!claims.is_empty(), "{name}");
+        for claim in claims {
+            // Nothing is decided by four steps.
+            assert_eq!(claim["verdict"], "NotDecided", "{name}");
+            assert!(
+                !claim["ours"].as_str().unwrap().contains("NaN"),
+                "{name}: {claim}"
+            );
+        }
+        assert!(page.contains(&format!("<h2>{name}: ")), "{name}");
+        let files: Vec<String> = std::fs::read_dir(scratch.path(&format!("out/{name}")))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let of = |ending: &str| files.iter().filter(|f| f.ends_with(ending)).count();
+        assert!(of(".csv") > 0, "{name}: {files:?}");
+        assert_eq!(of(".png"), of(".svg"), "{name}: {files:?}");
+        for picture in files.iter().filter(|f| f.ends_with(".png")) {
+            let size = png_size(&scratch.read(&format!("out/{name}/{picture}")));
+            assert!(size.0 >= 100 && size.1 >= 16, "{name}/{picture}: {size:?}");
+        }
+    }
+}
+
+#[test]
+fn sections_stay_runs_are_used_again_and_interrupted_ones_resumed() {
+    let scratch = Scratch::new();
+    let study = |name: &str| {
+        let args = [
+            "study", name, "--scale", "smoke", "--seeds", "1", "--out", "out",
+        ];
+        scratch.run(&args).done()
+    };
+    study("entropy");
+    // A run that was stopped after its first step of four.
+    let run = "out/runs/smoke/mlp-swatches-seed0";
+    std::fs::create_dir_all(scratch.path("out/runs/smoke")).unwrap();
+    let train = ["train", "--preset", "mlp-swatches", "--minutes", "0"];
+    let said = scratch
+        .run(&[&train[..], &["--steps", "4", "--out", run]].concat())
+        .done();
+    assert!(said.contains("saved at step 1 of 4"), "{said}");
+    study("mlp");
+    let first = scratch.checkpoint(run);
+    assert_eq!(scratch.logged(run, "eval"), [1, 4]);
+    let page = String::from_utf8(scratch.read("out/index.html")).unwrap();
+    assert!(page.contains("<h2>entropy: ") && page.contains("<h2>mlp: "));
+    study("mlp");
+    assert_eq!(scratch.checkpoint(run), first);
+    assert_eq!(
+        scratch.logged(run, "eval"),
+        [1, 4],
+        "nothing was trained again"
+    );
+    // A run of another model is not taken for this one.
+    let config = String::from_utf8(scratch.read(&format!("{run}/config.toml"))).unwrap();
+    scratch.write(
+        &format!("{run}/config.toml"),
+        config.replace("codes = 16", "codes = 17"),
+    );
+    let args = ["study", "mlp", "--scale", "smoke", "--out", "out"];
+    scratch.run(&args).refused(&[run, "other settings"]);
+}
+
+#[test]
+fn minutes_settle_the_steps_of_a_study() {
+    let scratch = Scratch::new();
+    let args = [
+        "study",
+        "mlp",
+        "--scale",
+        "smoke",
+        "--minutes",
+        "0.02",
+        "--seeds",
+        "2",
+    ];
+    scratch.run(&[&args[..], &["--out", "out"]].concat()).done();
+    let stored = section(&scratch, "mlp");
+    assert_eq!(stored["seeds"], 2);
+    assert!(
+        stored["command"]
+            .as_str()
+            .unwrap()
+            .contains("--minutes 0.02 --seeds 2")
+    );
+    for seed in 0..2 {
+        let steps = scratch.logged(&format!("out/runs/smoke/mlp-swatches-seed{seed}"), "eval");
+        assert!(steps.last().unwrap() > &4, "{steps:?}");
+    }
+}
+
+#[test]
+fn mistakes_are_told() {
+    let scratch = Scratch::new();
+    let study = |args: &[&str]| scratch.run(&[&["study"], args].concat());
+    study(&["fig7", "--out", "o"]).refused(&["\"fig7\"", "all", "entropy"]);
+    study(&["entropy"]).refused(&["entropy", "--out DIR"]);
+    study(&["table2", "--out", "o"]).refused(&["table2", "svhn", "--data DIR"]);
+    std::fs::create_dir_all(scratch.path("empty")).unwrap();
+    study(&["entropy", "--data", "empty", "--out", "o"]).refused(&["empty", "no data set"]);
+    write_svhn(&scratch, "a");
+    write_svhn(&scratch, "b");
+    let both = ["table2", "--data", "a", "--data", "b", "--out", "o"];
+    study(&both).refused(&["a and b both hold svhn"]);
+    scratch.write("file", "x");
+    study(&["entropy", "--out", "file"]).refused(&["file"]);
+}
