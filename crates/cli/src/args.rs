@@ -111,6 +111,9 @@ pub struct Train {
     /// Change a setting, e.g. train.lr=1e-3; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Leave out images in files of their own that cannot be decoded, and say how many; the same as data.skip_damaged
+    #[arg(long)]
+    pub skip_damaged: bool,
     /// Steps in all
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,

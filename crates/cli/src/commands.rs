@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::prior;
-use crate::terminal::{Follow, bar, grouped, line, table, watch_for_interrupts};
+use crate::terminal::{Follow, bar, complain, grouped, line, table, watch_for_interrupts};
 use rrvq::config::{self, Config};
 use rrvq::dataset::{Dataset, Split};
 use rrvq::evaluate::EvalRecord;
@@ -62,6 +62,7 @@ pub fn train(args: &args::Train) -> Result<()> {
     if let Some(dir) = &args.data {
         config.data.dir = Some(dir.clone());
     }
+    config.data.skip_damaged |= args.skip_damaged;
     let existing = match (args.resume, args.overwrite) {
         (true, _) => Existing::Resume,
         (_, true) => Existing::Overwrite,
@@ -77,6 +78,12 @@ pub fn train(args: &args::Train) -> Result<()> {
     let mut follow = Follow::new(&name_of(&out));
     config.validate()?;
     let data = rrvq_data::open_followed(&config, &mut |n, all| follow.decoded(n, all))?;
+    if let [first, ..] = data.left_out() {
+        let count = grouped(data.left_out().len());
+        complain(format!(
+            "{count} damaged images are left out; the first: {first}"
+        ));
+    }
     let finished = Trainer::with(&config, data.as_ref(), device, options)?.run(&mut follow)?;
     drop(follow);
     match finished.interrupted {

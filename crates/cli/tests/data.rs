@@ -31,6 +31,26 @@ fn info(scratch: &Scratch, args: &[&str]) -> serde_json::Value {
 }
 
 #[test]
+fn damaged_images_end_a_training_or_are_left_out_with_a_word() {
+    let scratch = Scratch::new();
+    photos(&scratch);
+    scratch.write("photos/4.png", b"no picture");
+    let train =
+        "train --preset tiny-swatches --set data.name=folder --data photos --steps 1 --out run";
+    let train: Vec<&str> = train.split(' ').collect();
+    scratch.run(&train).refused(&["photos/4.png"]);
+    let said = scratch.run(&[&train[..], &["--skip-damaged"]].concat());
+    assert!(
+        said.err.contains("1 damaged images are left out"),
+        "{said:?}"
+    );
+    assert!(said.err.contains("photos/4.png"), "{said:?}");
+    said.done();
+    // The run knows it, so that later commands see the same images.
+    scratch.run(&["eval", "run"]).done();
+}
+
+#[test]
 fn a_folder_of_images_is_recognised_and_drawn() {
     let scratch = Scratch::new();
     photos(&scratch);

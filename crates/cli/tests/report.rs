@@ -59,3 +59,51 @@ fn one_run_has_a_page_before_it_is_evaluated() {
         .run(&["report", "run"])
         .refused(&["step-00000020.png", "as an image"]);
 }
+
+/// Prints what is wider than the room it has, and the width of the page.
+const MEASURE: &str = r#"<script>addEventListener("load", () => {
+  const wide = [...document.querySelectorAll("*")].filter(e => e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1
+    && getComputedStyle(e).overflowX != "visible").map(e => `${e.tagName}.${e.className} is clipped`);
+  const page = document.documentElement;
+  if (page.scrollWidth > innerWidth) wide.push("the page is clipped");
+  document.body.innerHTML = `<pre>measured ${wide.join(", ")}</pre>`;
+});</script></body>"#;
+
+#[test]
+fn nothing_is_clipped_at_1200_pixels() {
+    let scratch = Scratch::new();
+    let mut args = vec!["report".to_string()];
+    for number in 1..=3 {
+        let run = format!("a-rather-long-name-of-a-run-{number}");
+        let changes = [
+            format!("train.lr=0.00{number}"),
+            format!("model.repeat={number}"),
+        ];
+        let train = ["train", "--preset", "tiny-swatches", "--steps", "4"];
+        let rest = ["--set", &changes[0], "--set", &changes[1], "--out", &run];
+        scratch.run(&[&train[..], &rest].concat()).done();
+        args.push(run);
+    }
+    args.extend(["--out", "report.html"].map(String::from));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    scratch.run(&args).done();
+    let page = String::from_utf8(scratch.read("report.html")).unwrap();
+    assert!(page.contains("</body>"));
+    scratch.write("measured.html", page.replace("</body>", MEASURE));
+    let browsers = ["chromium", "chromium-browser", "google-chrome"];
+    let said = browsers.iter().find_map(|browser| {
+        let mut command = std::process::Command::new(browser);
+        command.args(["--headless", "--no-sandbox", "--disable-gpu"]);
+        command.args(["--window-size=1200,2000", "--virtual-time-budget=2000"]);
+        let page = scratch.path("measured.html");
+        command
+            .arg("--dump-dom")
+            .arg(format!("file://{}", page.display()));
+        command.env("HOME", scratch.path("")).output().ok()
+    });
+    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    match said.filter(|said| said.contains("measured")) {
+        Some(said) => assert!(!said.contains("is clipped"), "{said}"),
+        None => println!("skipped: no browser that can be run without a screen"),
+    }
+}

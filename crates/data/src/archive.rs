@@ -8,7 +8,7 @@ use flate2::bufread::MultiGzDecoder;
 use rrvq::error::Error;
 use rrvq::limits;
 use std::fmt;
-use std::io::{Cursor, ErrorKind, Read};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use zip::ZipArchive;
 
@@ -72,7 +72,7 @@ pub(super) fn members(tar: &[u8]) -> Result<Vec<(String, &[u8])>, String> {
 /// A zip archive, whose files are unpacked in memory, on as many cores as ask.
 pub(super) struct Zip {
     path: PathBuf,
-    archive: ZipArchive<Cursor<Shared>>,
+    archive: ZipArchive<Shared>,
 }
 
 impl Zip {
@@ -84,15 +84,15 @@ impl Zip {
                 "{path} cannot be read as a zip archive: {problem}; fetch it again"
             ))
         };
-        let archive = ZipArchive::new(Cursor::new(bytes.clone())).map_err(|error| {
-            let at = bytes.as_ref().len();
+        let archive = ZipArchive::new(bytes.clone()).map_err(|error| {
+            let at = bytes.len();
             bad(format!(
                 "it ends at byte {at} without a list of files that can be read ({error})"
             ))
         })?;
         let path = path.to_path_buf();
         let zip = Zip { path, archive };
-        match zip.lists_more_than_it_counts(bytes.as_ref()) {
+        match zip.lists_more_than_it_counts(&bytes) {
             None | Some(false) => Ok(zip),
             Some(true) => Err(bad(
                 "it lists more files than it counts, so a part of them would be missing; unpack it"
@@ -102,14 +102,14 @@ impl Zip {
     }
 
     /// Some writers count files in 16 bits, and CelebA has three times as many.
-    fn lists_more_than_it_counts(&self, bytes: &[u8]) -> Option<bool> {
+    fn lists_more_than_it_counts(&self, bytes: &Shared) -> Option<bool> {
         let entries = (0..self.archive.len()).filter_map(|i| self.archive.by_index_data(i).ok());
         let last = entries.map(|entry| entry.central_header_start()).max()?;
-        let last = bytes.get(usize::try_from(last).ok()?..)?;
-        let header = last.get(..LIST_HEADER)?;
+        let header = bytes.part(last, LIST_HEADER).ok()?;
         let len = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
-        let next = last.get(LIST_HEADER + len(28) + len(30) + len(32)..)?;
-        Some(next.starts_with(b"PK\x01\x02"))
+        let next = last + (LIST_HEADER + len(28) + len(30) + len(32)) as u64;
+        let next = bytes.part(next, 4).ok()?;
+        Some(next == *b"PK\x01\x02")
     }
 
     pub fn path(&self) -> &Path {
@@ -152,7 +152,7 @@ pub(super) mod tests {
     use super::*;
     use flate2::Compression;
     use flate2::write::GzEncoder;
-    use std::io::Write;
+    use std::io::{Cursor, Write};
 
     pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());

@@ -113,6 +113,7 @@ fn load(dir: &Path, records: usize) -> Result<Labelled> {
     let (mut pixels, mut labels): (Vec<_>, Vec<_>) = batches.into_iter().unzip();
     let (test, test_labels) = (pixels.pop(), labels.pop());
     Ok(Labelled {
+        left_out: vec![],
         images: Images {
             name: "cifar10".into(),
             shape: [SIDE, SIDE, 3],

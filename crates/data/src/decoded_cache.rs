@@ -3,24 +3,25 @@
 //! One file holds the pixels of both splits behind a short header, in `images` in the folder where the program keeps
 //! what it can make again. Its name stands for the data set's folder and the settings; the header carries the sum of
 //! all names, sizes and times of the files it was made of, and a checksum of the pixels. Whatever does not agree is not
-//! used but made anew in its place: a cache may be slow, never wrong. Opened again, the file is mapped, not read, so that
-//! a set larger than memory can be trained on.
+//! used but made anew in its place: a cache may be slow, never wrong. A set larger
+//! than memory can be trained on: it is mapped, from a private copy (see `mapped`).
 
 use super::checksums::hex;
-use super::mapped::{Pixels, map};
+use super::mapped::Pixels;
 use md5::{Digest, Md5};
 use rayon::prelude::*;
 use rrvq::error::Result;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 /// Begins every file; changes when the form of the files does, or what decoding makes of an image.
 const START: &[u8; 16] = b"rrvq images 1\n\0\0";
 /// The start, the sum of what the pixels were made of, the bytes of each split, the checksum of the pixels.
 const HEADER: usize = 16 + 16 + 8 + 8 + 8;
+/// Bytes that are summed up together.
+const BLOCK: usize = 1 << 20;
 
 /// A data set that may be kept: where, and what it is made of.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,18 +88,15 @@ impl Stamp {
 
 /// Both splits, if they were kept whole and nothing they were made of has changed.
 pub(super) fn load(key: &Key) -> Option<[Pixels; 2]> {
-    let file = map(&key.file).ok()?;
-    let (header, pixels) = file.split_at_checked(HEADER)?;
+    let mut file = File::open(&key.file).ok()?;
+    let mut header = [0; HEADER];
+    file.read_exact(&mut header).ok()?;
     let [train, test] = key.sizes;
-    let fits = pixels.len() == train + test && *header == header_of(key, checksum(pixels));
-    fits.then(|| {
-        let (file, middle) = (Arc::new(file), HEADER + train);
-        let end = file.len();
-        [
-            Pixels::part(file.clone(), HEADER..middle),
-            Pixels::part(file, middle..end),
-        ]
-    })
+    if file.metadata().ok()?.len() != (HEADER + train + test) as u64 {
+        return None;
+    }
+    let pixels = Pixels::rest_of(file, key.file.parent()?).ok()?;
+    (header == header_of(key, checksum(&pixels))).then(|| pixels.split_at(train))
 }
 
 /// What fills a file with pixels: the outer result is that of making them, the inner that of writing.
@@ -115,7 +113,7 @@ pub(super) fn store(key: &Key, fill: Fill) -> Result<bool> {
     let Ok(file) = fs::create_dir_all(folder).and_then(|()| File::create(&part)) else {
         return Ok(false);
     };
-    let filled = fill_and_seal(key, file, &part, fill);
+    let filled = fill_and_seal(key, file, fill);
     let renamed = matches!(filled, Ok(Ok(()))) && fs::rename(&part, &key.file).is_ok();
     if !renamed {
         let _ = fs::remove_file(&part);
@@ -123,24 +121,69 @@ pub(super) fn store(key: &Key, fill: Fill) -> Result<bool> {
     filled.map(|_| renamed)
 }
 
-fn fill_and_seal(key: &Key, file: File, part: &Path, fill: Fill) -> Result<io::Result<()>> {
-    let mut out = BufWriter::with_capacity(1 << 20, file);
-    if let Err(error) = out.write_all(&[0; HEADER]) {
+fn fill_and_seal(key: &Key, mut file: File, fill: Fill) -> Result<io::Result<()>> {
+    if let Err(error) = file.write_all(&[0; HEADER]) {
         return Ok(Err(error));
     }
+    let mut out = Summed {
+        out: &mut file,
+        block: Vec::with_capacity(BLOCK),
+        blocks: Vec::new(),
+        len: 0,
+    };
     if let Err(error) = fill(&mut out)? {
         return Ok(Err(error));
     }
+    let sum = out.finish();
     // The header comes last: a file without one is not whole.
     let seal = || {
-        let mut file = out.into_inner()?;
-        let written = map(part).map_err(io::Error::other)?;
-        let header = header_of(key, checksum(&written[HEADER..]));
+        let header = header_of(key, sum?);
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&header)?;
         file.sync_all()
     };
     Ok(seal())
+}
+
+/// Writes in blocks, and sums them up as they pass.
+struct Summed<'a> {
+    out: &'a mut File,
+    block: Vec<u8>,
+    blocks: Vec<u64>,
+    len: usize,
+}
+
+impl Summed<'_> {
+    fn end_block(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.block)?;
+        self.blocks.push(checksum_of_block(&self.block));
+        self.block.clear();
+        Ok(())
+    }
+
+    /// The checksum of all that was written.
+    fn finish(mut self) -> io::Result<u64> {
+        if !self.block.is_empty() {
+            self.end_block()?;
+        }
+        Ok(joined(self.len, &self.blocks))
+    }
+}
+
+impl Write for Summed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let some = &bytes[..bytes.len().min(BLOCK - self.block.len())];
+        self.block.extend(some);
+        self.len += some.len();
+        if self.block.len() == BLOCK {
+            self.end_block()?;
+        }
+        Ok(some.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn header_of(key: &Key, checksum: u64) -> [u8; HEADER] {
@@ -158,11 +201,14 @@ fn header_of(key: &Key, checksum: u64) -> [u8; HEADER] {
 
 /// A sum that notices damage and takes less time than reading the file: blocks on all cores, four chains in each.
 fn checksum(bytes: &[u8]) -> u64 {
-    const BLOCK: usize = 1 << 20;
     let blocks: Vec<u64> = bytes.par_chunks(BLOCK).map(checksum_of_block).collect();
+    joined(bytes.len(), &blocks)
+}
+
+fn joined(len: usize, blocks: &[u64]) -> u64 {
     blocks
         .iter()
-        .fold(bytes.len() as u64, |sum, block| mix(sum, *block))
+        .fold(len as u64, |sum, block| mix(sum, *block))
 }
 
 fn checksum_of_block(block: &[u8]) -> u64 {

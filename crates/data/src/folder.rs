@@ -168,6 +168,25 @@ mod tests {
             said.contains("17.png as an image") && said.contains("expected a PNG"),
             "{said}"
         );
+        let config = DataConfig {
+            name: "folder".into(),
+            dir: Some(scratch.path().into()),
+            skip_damaged: true,
+            ..DataConfig::default()
+        };
+        let data = crate::open(&config, 2, 3, &mut |_, _| {}).unwrap();
+        assert_eq!(data.len(Split::Train) + data.len(Split::Test), 39);
+        let [said] = data.left_out() else {
+            panic!("{:?}", data.left_out());
+        };
+        assert!(said.contains("17.png"), "{said}");
+        for i in 0..40 {
+            let path = scratch.path().join(format!("{i:02}.png"));
+            std::fs::write(path, b"no picture").unwrap();
+        }
+        let said = crate::open(&config, 2, 3, &mut |_, _| {});
+        let said = said.err().unwrap().to_string();
+        assert!(said.contains("no image of a split"), "{said}");
         let said = list(&scratch.path().join("none")).unwrap_err().to_string();
         assert!(said.contains("no such file or folder"), "{said}");
     }

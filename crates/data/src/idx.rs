@@ -60,6 +60,7 @@ fn load(dir: &Path) -> Result<Labelled> {
     }
     let each = side[0] * side[1];
     Ok(Labelled {
+        left_out: vec![],
         labels: Labels {
             train: labels(dir, TRAIN, train.len() / each)?,
             test: labels(dir, TEST, test.len() / each)?,

@@ -28,6 +28,8 @@ impl Labels {
 pub(crate) struct Labelled {
     pub images: Images,
     pub labels: Labels,
+    /// Why images were left out.
+    pub left_out: Vec<String>,
 }
 
 impl Dataset for Labelled {
@@ -57,5 +59,9 @@ impl Dataset for Labelled {
 
     fn classes(&self) -> &[String] {
         &self.labels.classes
+    }
+
+    fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 }

@@ -57,6 +57,7 @@ pub use mapped::Pixels;
 pub use summary::{Summary, kind_in, summarise};
 
 use crop::Cropping;
+use labels::Labelled;
 use listing::Listing;
 use rrvq::config::{Config, DataConfig};
 use rrvq::dataset::{Dataset, Swatches, check_shape, hold_out};
@@ -175,9 +176,16 @@ pub fn open(
             open(config, size, channels)?
         }
         Source::Listed(holding, list) => {
-            let listing = list(folder_of(config, holding)?)?;
+            let mut listing = list(folder_of(config, holding)?)?;
             let crop = Cropping::new(config, listing.part, size, channels);
-            Box::new(listing.open(&crop, follow)?)
+            Box::new(match listing.open(&crop, follow) {
+                Err(_) if config.skip_damaged => {
+                    let left_out = listing.drop_damaged(&crop)?;
+                    let found = listing.open(&crop, follow)?;
+                    Labelled { left_out, ..found }
+                }
+                opened => opened?,
+            })
         }
     };
     hold_out(data, config)

@@ -86,6 +86,7 @@ impl Listing {
                 flip: true,
             },
             labels: self.labels(crop),
+            left_out: Vec::new(),
         }
     }
 
@@ -164,6 +165,47 @@ impl Listing {
                 size = crop.size,
             ))),
         }
+    }
+
+    /// Takes out the images that cannot be decoded and says of each why; fails where a split would be left empty, or where
+    /// images that are unpacked together cannot be.
+    pub fn drop_damaged(&mut self, crop: &Cropping) -> Result<Vec<String>> {
+        let mut said = Vec::new();
+        for items in [&mut self.train, &mut self.test] {
+            let runs = runs(items);
+            let found: Vec<Vec<Option<Error>>> = runs
+                .par_iter()
+                .map(|run| match (read(run), run.len()) {
+                    (Err(error), 1) => Ok(vec![Some(error)]),
+                    (Err(error), _) => Err(error),
+                    (Ok(encoded), _) => Ok(run
+                        .par_iter()
+                        .zip(encoded)
+                        .map(|(item, bytes)| {
+                            let mut out = vec![0; crop.bytes()];
+                            decode_one(item, &bytes, crop, &mut out).err()
+                        })
+                        .collect()),
+                })
+                .collect::<Result<_>>()?;
+            let mut found = found.into_iter().flatten();
+            items.retain(|_| match found.next().flatten() {
+                Some(error) => {
+                    said.push(error.to_string());
+                    false
+                }
+                None => true,
+            });
+            if items.is_empty() {
+                return Err(Error::new(format!(
+                    "no image of a split of {} can be read, of {} that are damaged in all; the first: {}",
+                    self.dir.display(),
+                    said.len(),
+                    said.first().map_or("", String::as_str)
+                )));
+            }
+        }
+        Ok(said)
     }
 
     /// Everything that decides what the pixels are, if they are worth keeping.

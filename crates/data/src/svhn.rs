@@ -52,6 +52,7 @@ fn load(dir: &Path, name: &'static str, train: &[&str]) -> Result<Labelled> {
     }
     let (test, digits) = read(&dir.join(TEST))?;
     Ok(Labelled {
+        left_out: vec![],
         images: Images {
             name: name.into(),
             shape: [SIDE, SIDE, 3],

@@ -120,7 +120,7 @@ fn a_prior_has_plans_for_a_gpu() {
         assert!(
             prior_plans(precision)
                 .iter()
-                .all(|plan| !plan.kernels.is_empty())
+                .all(|plan| !plan.kernels().is_empty())
         );
     }
 }

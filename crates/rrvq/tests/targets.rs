@@ -95,14 +95,14 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
         };
         let turned = step(&model, &config, rule, clip, target);
         let count =
-            |plan: &Plan, is: fn(&Kernel) -> bool| plan.kernels.iter().filter(|k| is(k)).count();
+            |plan: &Plan, is: fn(&Kernel) -> bool| plan.kernels().iter().filter(|k| is(k)).count();
         let convs = |k: &Kernel| matches!(k, Kernel::Conv { .. });
         let joins = count(&turned, convs) < count(&plain, convs);
         // The nearest code has no prior's strap to join with.
         let nearest = settings.first() == Some(&"model.latent=nearest");
         assert!(joins || nearest, "straps join");
         assert!(
-            turned.kernels.len() < plain.kernels.len(),
+            turned.kernels().len() < plain.kernels().len(),
             "small kernels gather"
         );
         let (loss, norm, store) = run(&model, plain, &images);
@@ -182,9 +182,9 @@ fn any_order_that_the_lanes_allow_gives_the_same_bits() {
         ..cuda_target(Precision::F32)
     };
     let plan = step(&model, &config, Rule::AdaMax, 200.0, target);
-    let touches: Vec<Touch> = plan.kernels.iter().map(Touch::of).collect();
+    let touches: Vec<Touch> = plan.kernels().iter().map(Touch::of).collect();
     let background: Vec<bool> = plan
-        .kernels
+        .kernels()
         .iter()
         .map(|k| matches!(k, Kernel::ConvGradWeight { .. }))
         .collect();
@@ -195,18 +195,9 @@ fn any_order_that_the_lanes_allow_gives_the_same_bits() {
     {
         let lanes = lanes(&touches, &background, streams, few);
         let order = some_order(&lanes, seed as u32);
-        let mut kernels: Vec<Option<Kernel>> = plan.kernels.iter().cloned().map(Some).collect();
-        let kernels = order
-            .iter()
-            .map(|&i| kernels[i].take().expect("once"))
-            .collect();
         let moved = order.windows(2).filter(|w| w[1] != w[0] + 1).count();
         assert!(moved > 20, "the order is another: {moved}");
-        let shuffled = Plan {
-            kernels,
-            ..plan.clone()
-        };
-        let (loss2, norm2, store2) = run(&model, shuffled, &images);
+        let (loss2, norm2, store2) = run(&model, plan.in_order(&order), &images);
         assert_eq!(
             (loss, norm),
             (loss2, norm2),

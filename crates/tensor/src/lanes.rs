@@ -183,31 +183,41 @@ pub trait Words: Copy {
 /// Declares a function whose first argument is the [`Isa`] to run on; the rest go to a function
 /// generic over [`Lanes`]. An instruction set the machine lacks falls back to one it has.
 macro_rules! dispatch {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident(isa $(, $arg:ident: $ty:ty)* $(,)?) $(-> $out:ty)? => $kernel:ident;) => {
+    ($(#[$doc:meta])* $vis:vis unsafe fn $name:ident $($rest:tt)*) => {
+        $crate::lanes::dispatch! { @make [unsafe] $(#[$doc])* $vis fn $name $($rest)* }
+    };
+    ($(#[$doc:meta])* $vis:vis fn $name:ident $($rest:tt)*) => {
+        $crate::lanes::dispatch! { @make [] $(#[$doc])* $vis fn $name $($rest)* }
+    };
+    (@make [$($unsafe:tt)?] $(#[$doc:meta])* $vis:vis fn $name:ident(isa $(, $arg:ident: $ty:ty)* $(,)?) $(-> $out:ty)? => $kernel:ident;) => {
         $(#[$doc])*
-        #[allow(clippy::too_many_arguments)]
-        $vis fn $name(isa: $crate::simd::Isa $(, $arg: $ty)*) $(-> $out)? {
+        #[allow(clippy::too_many_arguments, unused_unsafe)]
+        $vis $($unsafe)? fn $name(isa: $crate::simd::Isa $(, $arg: $ty)*) $(-> $out)? {
             #[allow(unused_imports)]
             use $crate::{lanes, simd::Isa};
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma")]
-                fn avx2($($arg: $ty),*) $(-> $out)? {
-                    $kernel::<lanes::avx2::F>($($arg),*)
+                $($unsafe)? fn avx2($($arg: $ty),*) $(-> $out)? {
+                    // SAFETY: what an unsafe kernel asks for, its caller has promised.
+                    unsafe { $kernel::<lanes::avx2::F>($($arg),*) }
                 }
                 #[target_feature(enable = "avx2,fma,avx512f,avx512dq,avx512bw,avx512vl")]
-                fn avx512($($arg: $ty),*) $(-> $out)? {
-                    $kernel::<lanes::avx512::F>($($arg),*)
+                $($unsafe)? fn avx512($($arg: $ty),*) $(-> $out)? {
+                    // SAFETY: what an unsafe kernel asks for, its caller has promised.
+                    unsafe { $kernel::<lanes::avx512::F>($($arg),*) }
                 }
-                // SAFETY: clamped to what the machine was found to have.
                 match isa.clamp_to_machine() {
+                    // SAFETY: clamped to what the machine was found to have.
                     Isa::Avx512 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: clamped to what the machine was found to have.
                     Isa::Avx2 => return unsafe { avx2($($arg),*) },
                     Isa::Portable => {}
                 }
             }
             let _ = isa;
-            $kernel::<lanes::portable::F>($($arg),*)
+            // SAFETY: what an unsafe kernel asks for, its caller has promised.
+            unsafe { $kernel::<lanes::portable::F>($($arg),*) }
         }
     };
 }

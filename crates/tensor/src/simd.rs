@@ -77,9 +77,10 @@ pub fn with_instructions<R>(work: impl FnOnce() -> R) -> R {
         fn avx512<R>(work: impl FnOnce() -> R) -> R {
             work()
         }
-        // SAFETY: the chosen set is one that the machine was found to have.
         match isa() {
+            // SAFETY: the chosen set is one that the machine was found to have.
             Isa::Avx512 => return unsafe { avx512(work) },
+            // SAFETY: the chosen set is one that the machine was found to have.
             Isa::Avx2 => return unsafe { avx2(work) },
             Isa::Portable => {}
         }

@@ -1,14 +1,12 @@
 //! One parquet file: which columns have the images and the labels, and the images of one group of its rows.
 //!
-//! Only the columns that are needed are read, one group of rows at a time, from the mapped file, so that a file may be
-//! larger than memory. Images are in a column of bytes: alone, or beside their file names in a structure, as Hugging Face
+//! Only the columns that are needed are read, one group of rows at a time, so that a file may be larger than memory. Images are in a column of bytes: alone, or beside their file names in a structure, as Hugging Face
 //! writes them.
 
-use super::super::mapped::map;
+use super::super::mapped::Shared;
 use super::footer;
 use super::pages::Checked;
 use bytes::Bytes;
-use bytes::buf::{Buf, Reader};
 use parquet::basic::{Compression, ConvertedType, LogicalType, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
@@ -19,6 +17,7 @@ use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
 use rrvq::error::{Error, Result};
 use rrvq::limits::check_bytes;
 use std::fmt;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// What begins and ends every file.
@@ -31,7 +30,7 @@ const BYTES_A_ROW: usize = 256;
 /// A parquet file with images.
 pub(crate) struct Table {
     path: PathBuf,
-    file: SerializedFileReader<Mapped>,
+    file: SerializedFileReader<Source>,
     /// The numbers of the columns with the images and with the labels.
     images: usize,
     labels: Option<usize>,
@@ -39,8 +38,8 @@ pub(crate) struct Table {
 
 impl Table {
     pub fn open(path: &Path) -> Result<Table> {
-        let bytes = Bytes::from_owner(map(path)?);
-        read(path, bytes).map_err(|problem| {
+        let source = Shared::open(path)?;
+        read(path, source).map_err(|problem| {
             let path = path.display();
             Error::new(format!(
                 "{path} cannot be read as a parquet file of images: {problem}"
@@ -138,30 +137,30 @@ impl fmt::Debug for Table {
 }
 
 /// Reads the description of a file, or says what is wrong and at which byte.
-fn read(path: &Path, bytes: Bytes) -> std::result::Result<Table, String> {
-    let whole = bytes.len();
-    if !bytes.starts_with(MAGIC) {
+fn read(path: &Path, source: Shared) -> std::result::Result<Table, String> {
+    let whole = source.len();
+    let part = |start: u64, len: usize| source.part(start, len).unwrap_or_default();
+    if part(0, 4) != MAGIC {
         return Err("byte 0 does not begin a parquet file (PAR1)".into());
     }
-    if !bytes.ends_with(MAGIC) || whole < 12 {
+    if whole < 12 || part(whole - 4, 4) != MAGIC {
         return Err(format!(
             "it ends at byte {whole} without the mark PAR1, so a part of it is missing"
         ));
     }
     let description = whole - 8;
-    let [a, b, c, d] = bytes[description..][..4] else {
-        unreachable!("four bytes")
-    };
-    let len = u32::from_le_bytes([a, b, c, d]) as usize;
-    let start = description.checked_sub(len).filter(|start| *start >= 4);
-    let checked = match start {
-        Some(start) => footer::check(&bytes[start..description]),
+    let len = part(description, 4)
+        .try_into()
+        .map_or(0, u32::from_le_bytes);
+    let start = description.checked_sub(len.into());
+    let checked = match start.filter(|start| *start >= 4) {
+        Some(start) => footer::check(&part(start, len as usize)),
         None => Err(format!("it claims {len} bytes")),
     };
     checked.map_err(|problem| {
         format!("its description, which ends at byte {description}, is damaged ({problem})")
     })?;
-    let file = SerializedFileReader::new(Mapped(bytes)).map_err(|error| {
+    let file = SerializedFileReader::new(Source(source)).map_err(|error| {
         format!("its description, which ends at byte {description}, is damaged ({error})")
     })?;
     let about = file.metadata();
@@ -174,9 +173,7 @@ fn read(path: &Path, bytes: Bytes) -> std::result::Result<Table, String> {
         let column = column.ok_or("its description has a group without the column of images")?;
         check_codec(column)?;
         let [start, len] = place(column).ok_or("its description has a size below 0")?;
-        let inside = start
-            .checked_add(len)
-            .is_some_and(|end| end <= whole as u64);
+        let inside = start.checked_add(len).is_some_and(|end| end <= whole);
         let rows = u64::try_from(group.num_rows()).unwrap_or(u64::MAX);
         if !inside || rows > len.saturating_mul(ROWS_A_BYTE) {
             return Err(format!(
@@ -277,37 +274,29 @@ fn values<T: DataType>(
     })
 }
 
-/// The bytes of a mapped file, of which none beyond the end is given out.
-struct Mapped(Bytes);
+/// The file as the crate reads it.
+struct Source(Shared);
 
-impl Mapped {
-    fn part(&self, start: u64, len: Option<usize>) -> std::result::Result<Bytes, ParquetError> {
-        let start = usize::try_from(start).unwrap_or(usize::MAX);
-        let end = len.map_or(Some(self.0.len()), |len| start.checked_add(len));
-        match end {
-            Some(end) if start <= end && end <= self.0.len() => Ok(self.0.slice(start..end)),
-            _ => Err(ParquetError::EOF(format!(
-                "it refers to byte {start} and goes beyond the end at byte {}",
-                self.0.len()
-            ))),
-        }
-    }
-}
-
-impl Length for Mapped {
+impl Length for Source {
     fn len(&self) -> u64 {
-        self.0.len() as u64
+        self.0.len()
     }
 }
 
-impl ChunkReader for Mapped {
-    type T = Reader<Bytes>;
+impl ChunkReader for Source {
+    type T = BufReader<Shared>;
 
     fn get_read(&self, start: u64) -> std::result::Result<Self::T, ParquetError> {
-        self.part(start, None).map(Bytes::reader)
+        // Headers of pages are read byte by byte, and are short.
+        Ok(BufReader::with_capacity(512, self.0.from(start)))
     }
 
     fn get_bytes(&self, start: u64, len: usize) -> std::result::Result<Bytes, ParquetError> {
-        self.part(start, Some(len))
+        let part = self.0.part(start, len).map_err(|error| {
+            let end = self.0.len();
+            let problem = format!("{len} bytes from byte {start} of {end} cannot be read: {error}");
+            ParquetError::EOF(problem)
+        })?;
+        Ok(part.into())
     }
 }

@@ -213,3 +213,123 @@ fn every_compression_is_read_or_named() {
     let said = open(scratch.path()).unwrap_err().to_string();
     assert!(said.contains("BROTLI") && said.contains("zstd"), "{said}");
 }
+
+/// A file whose description is these bytes.
+fn described(description: &[u8]) -> Vec<u8> {
+    let len = (description.len() as u32).to_le_bytes();
+    [b"PAR1", description, &len, b"PAR1"].concat()
+}
+
+/// A field of Thrift's compact form: kind and number, then its value.
+fn field(step: u8, kind: u8, value: &[u8]) -> Vec<u8> {
+    [&[step << 4 | kind], value].concat()
+}
+
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 128 {
+        bytes.push(number as u8 | 128);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// A list of this many elements of a kind.
+fn list_of(kind: u8, count: u64) -> Vec<u8> {
+    [vec![0xf0 | kind], varint(count)].concat()
+}
+
+/// A group of columns called "a" with one child, or with so many.
+fn group(children: u64) -> Vec<u8> {
+    let repeated = field(3, 5, &[0]);
+    let name = field(1, 8, &[1, b'a']);
+    let children = field(1, 5, &varint(2 * children));
+    [repeated, name, children, vec![0]].concat()
+}
+
+#[test]
+fn descriptions_that_nest_or_claim_without_end_are_refused_at_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let refused = |description: &[u8], word: &str| {
+        write(&scratch, &[("a.parquet", &described(description))]);
+        let start = std::time::Instant::now();
+        let said = open(scratch.path()).unwrap_err().to_string();
+        assert!(said.contains("a.parquet") && said.contains(word), "{said}");
+        assert!(start.elapsed().as_secs() < 5, "{word}");
+    };
+    let version = field(1, 5, &[2]);
+    // Groups inside each other, as deep as the list is long.
+    let groups = |count: usize| -> Vec<u8> {
+        let groups = group(1).repeat(count - 1);
+        let list = list_of(12, count as u64);
+        let leaf = [
+            field(1, 5, &[12]),
+            field(2, 5, &[0]),
+            field(1, 8, &[1, b'b']),
+            vec![0],
+        ];
+        let schema = field(1, 9, &[list, groups, leaf.concat()].concat());
+        [version.clone(), schema, vec![0]].concat()
+    };
+    refused(&groups(100_000), "groups inside each other");
+    let said = |count| {
+        write(&scratch, &[("a.parquet", &described(&groups(count)))]);
+        open(scratch.path()).unwrap_err().to_string()
+    };
+    assert!(!said(50).contains("inside each other"), "{}", said(50));
+    // A group of two thousand million columns, and a list of as many.
+    let claims = [list_of(12, 1), group(0x7fff_ffff)].concat();
+    let claims = [version.clone(), field(1, 9, &claims), vec![0]].concat();
+    refused(&claims, "claims 2147483647 columns");
+    let list = [version.clone(), field(1, 9, &list_of(12, 0x7fff_ffff))].concat();
+    refused(&list, "claims 2147483647 elements");
+    // Lists in lists, and booleans that take no bytes.
+    let lists = [version.clone(), field(8, 9, &[0x19].repeat(48_000))].concat();
+    refused(&lists, "inside each other");
+    let booleans = [version, field(8, 9, &list_of(1, 0x7fff_ffff)), vec![0]].concat();
+    refused(&booleans, "list of booleans");
+}
+
+#[test]
+fn rows_of_one_value_share_it() {
+    let image = vec![7; 1 << 14];
+    let scratch = tempfile::tempdir().unwrap();
+    let images = vec![image.clone(); 2000];
+    let bytes = written(Compression::ZSTD(Default::default()), &images);
+    assert!(bytes.len() < 10_000, "{}", bytes.len());
+    write(&scratch, &[("a.parquet", &bytes)]);
+    let table = Table::open(&scratch.path().join("a.parquet")).unwrap();
+    let found = table.images(0).unwrap();
+    assert_eq!(found.len(), 2000);
+    let first = found[0].as_ref().unwrap();
+    assert!(first[..] == image[..]);
+    let same = |row: &Option<bytes::Bytes>| row.as_ref().unwrap().as_ptr() == first.as_ptr();
+    assert!(
+        found.iter().all(same),
+        "values of the dictionary are copied"
+    );
+}
+
+#[test]
+fn more_rows_than_can_be_listed_are_refused() {
+    let bytes = written(Compression::UNCOMPRESSED, &[vec![1], vec![2]]);
+    // The group's rows: two, in zigzag, in front of the stop of the description's last group.
+    let scratch = tempfile::tempdir().unwrap();
+    let mut found = 0;
+    for at in 0..bytes.len() {
+        if bytes[at] != 4 {
+            continue;
+        }
+        let mut wrong = bytes.clone();
+        wrong.splice(at..=at, varint(2 * 100_000_000));
+        let len = wrong.len();
+        let description = u32::from_le_bytes(bytes[bytes.len() - 8..][..4].try_into().unwrap());
+        wrong[len - 8..len - 4].copy_from_slice(&(description + 3).to_le_bytes());
+        write(&scratch, &[("a.parquet", &wrong)]);
+        if let Err(error) = open(scratch.path()) {
+            found += usize::from(error.to_string().contains("that is not there"));
+        }
+    }
+    assert!(found > 0, "no field is the number of rows");
+}

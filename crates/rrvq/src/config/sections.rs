@@ -136,6 +136,9 @@ section! {
         crop_size: usize = 0,
         /// Seed of random crops, apart from the seed of training: runs of all seeds are judged by the same images.
         crop_seed: u64 = 0,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        /// Leave out images in files of their own that cannot be decoded, instead of ending with an error.
+        skip_damaged: bool = false,
         /// Share of the training images, the last ones, held out for validation: evaluations while training are on these; 0 holds none out.
         holdout: f64 = 0.0,
         /// How many training images to make up, for made-up data.

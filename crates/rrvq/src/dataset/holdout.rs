@@ -99,6 +99,10 @@ impl Dataset for HeldOut {
     fn classes(&self) -> &[String] {
         self.inner.classes()
     }
+
+    fn left_out(&self) -> &[String] {
+        self.inner.left_out()
+    }
 }
 
 #[cfg(test)]

@@ -72,6 +72,10 @@ pub trait Dataset: Send + Sync {
     fn classes(&self) -> &[String] {
         &[]
     }
+    /// Of each image that was damaged and left out, what is wrong with it ([`DataConfig::skip_damaged`](crate::config::DataConfig)).
+    fn left_out(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// Refuses a data set whose images the model cannot take.

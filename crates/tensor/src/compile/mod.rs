@@ -42,9 +42,9 @@ pub enum Base {
 /// Where a tensor starts, in its own elements, and how those are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    pub base: Base,
-    pub offset: usize,
-    pub dtype: DType,
+    pub(crate) base: Base,
+    pub(crate) offset: usize,
+    pub(crate) dtype: DType,
 }
 
 impl Place {
@@ -314,25 +314,37 @@ pub enum Kernel {
 
 #[derive(Clone, Debug)]
 pub struct Named {
-    pub name: String,
-    pub shape: Vec<usize>,
-    pub dtype: DType,
-    pub place: Place,
+    pub(crate) name: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    pub(crate) place: Place,
 }
 
-/// A compiled graph.
+/// A compiled graph. Nobody outside this crate can change where its tensors lie.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub kernels: Vec<Kernel>,
+    pub(crate) kernels: Vec<Kernel>,
     /// Floats of the one allocation all intermediate tensors share.
-    pub arena: usize,
-    pub inputs: Vec<Named>,
+    pub(crate) arena: usize,
+    pub(crate) inputs: Vec<Named>,
     /// Flat f32 vectors that outlive a run; one of them is [`PARAMETERS`](crate::params::PARAMETERS).
-    pub states: Vec<Named>,
-    pub outputs: Vec<Named>,
+    pub(crate) states: Vec<Named>,
+    pub(crate) outputs: Vec<Named>,
 }
 
 impl Plan {
+    pub fn kernels(&self) -> &[Kernel] {
+        &self.kernels
+    }
+
+    /// The same with its kernels in another order, each given by its number in this one.
+    pub fn in_order(&self, order: &[usize]) -> Plan {
+        Plan {
+            kernels: order.iter().map(|&i| self.kernels[i].clone()).collect(),
+            ..self.clone()
+        }
+    }
+
     pub fn arena_bytes(&self) -> usize {
         self.arena * 4
     }

@@ -179,3 +179,34 @@ fn the_same_bits_on_every_instruction_set_and_for_any_number_of_threads() {
         }
     }
 }
+
+#[test]
+fn a_plan_that_does_not_fit_its_memory_ends_in_a_panic_and_touches_nothing() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let g = Graph::new();
+    let x = inputs(&g, &[vec![4, 32], vec![32, 8]]);
+    let rows = (x[0].exp().sum_last() + 1.0).log();
+    let outputs = [
+        ("map", x[0].elu()),
+        ("product", x[0].matmul(x[1], false, false)),
+        ("rows", rows),
+        ("sum", x[0].square().sum_to(&[32])),
+    ];
+    let whole = plan(&outputs);
+    let a = normal(1, 4 * 32);
+    let b = normal(2, 32 * 8);
+    let given = [("x0", Data::F32(&a)), ("x1", Data::F32(&b))];
+    let run = |plan: Plan| {
+        let mut program = Program::new(plan);
+        program.run(&mut Store::default(), &given).map(|()| program)
+    };
+    assert!(run(whole.clone()).is_ok());
+    for arena in [0, 16, whole.arena / 2] {
+        let small = Plan {
+            arena,
+            ..whole.clone()
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(small).is_ok()));
+        assert!(outcome.is_err(), "{arena} floats");
+    }
+}

@@ -15,14 +15,17 @@ pub struct W(__m256i, __m256i);
 macro_rules! both {
     ($wrap:ident, $f:expr, $a:expr) => {{
         let a = $a;
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { $wrap($f(a.0), $f(a.1)) }
     }};
     ($wrap:ident, $f:expr, $a:expr, $b:expr) => {{
         let (a, b) = ($a, $b);
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { $wrap($f(a.0, b.0), $f(a.1, b.1)) }
     }};
     ($wrap:ident, $f:expr, $a:expr, $b:expr, $c:expr) => {{
         let (a, b, c) = ($a, $b, $c);
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { $wrap($f(a.0, b.0, c.0), $f(a.1, b.1, c.1)) }
     }};
 }
@@ -30,6 +33,7 @@ macro_rules! both {
 /// -1 in the first `n` of 16 lanes.
 #[inline(always)]
 fn prefix(n: usize) -> (__m256i, __m256i) {
+    // SAFETY: the instructions are there, as `dispatch!` saw.
     unsafe {
         let n = _mm256_set1_epi32(n as i32);
         let low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -41,6 +45,7 @@ fn prefix(n: usize) -> (__m256i, __m256i) {
 /// The lower half of the fixed tree, from eight lanes on.
 #[inline(always)]
 pub(super) unsafe fn sum8(v: __m256) -> f32 {
+    // SAFETY: the instructions are there, as `dispatch!` saw.
     unsafe {
         let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
         let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
@@ -50,6 +55,7 @@ pub(super) unsafe fn sum8(v: __m256) -> f32 {
 
 #[inline(always)]
 pub(super) unsafe fn max8(v: __m256) -> f32 {
+    // SAFETY: the instructions are there, as `dispatch!` saw.
     unsafe {
         let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
         let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
@@ -59,6 +65,7 @@ pub(super) unsafe fn max8(v: __m256) -> f32 {
 
 #[inline(always)]
 unsafe fn power_of_two(n: __m256i) -> __m256 {
+    // SAFETY: the instructions are there, as `dispatch!` saw.
     unsafe {
         let biased = _mm256_add_epi32(n, _mm256_set1_epi32(127));
         _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
@@ -67,6 +74,7 @@ unsafe fn power_of_two(n: __m256i) -> __m256 {
 
 #[inline(always)]
 unsafe fn scale8(x: __m256, n: __m256) -> __m256 {
+    // SAFETY: the instructions are there, as `dispatch!` saw.
     unsafe {
         // In two steps: the first is exact, so only the second rounds.
         let n = _mm256_cvtps_epi32(n);
@@ -83,14 +91,17 @@ impl Lanes for F {
 
     #[inline(always)]
     fn splat(x: f32) -> Self {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { F(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
     }
     #[inline(always)]
     unsafe fn load_ptr(p: *const f32) -> Self {
+        // SAFETY: the instructions are there, as `dispatch!` saw, and so is the memory, as the caller says.
         unsafe { F(_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))) }
     }
     #[inline(always)]
     unsafe fn store_ptr(self, p: *mut f32) {
+        // SAFETY: the instructions are there, as `dispatch!` saw, and so is the memory, as the caller says.
         unsafe {
             _mm256_storeu_ps(p, self.0);
             _mm256_storeu_ps(p.add(8), self.1);
@@ -100,6 +111,7 @@ impl Lanes for F {
     unsafe fn load_prefix_ptr(p: *const f32, n: usize) -> Self {
         let (low, high) = prefix(n);
         // Masked-off lanes are never touched, so the second address may lie past the end.
+        // SAFETY: the instructions are there, as `dispatch!` saw, and so is the memory, as the caller says.
         unsafe {
             F(
                 _mm256_maskload_ps(p, low),
@@ -110,6 +122,7 @@ impl Lanes for F {
     #[inline(always)]
     unsafe fn store_prefix_ptr(self, p: *mut f32, n: usize) {
         let (low, high) = prefix(n);
+        // SAFETY: the instructions are there, as `dispatch!` saw, and so is the memory, as the caller says.
         unsafe {
             _mm256_maskstore_ps(p, low, self.0);
             _mm256_maskstore_ps(p.wrapping_add(8), high, self.1);
@@ -117,6 +130,7 @@ impl Lanes for F {
     }
     #[inline(always)]
     fn prefetch(p: *const f32) {
+        // SAFETY: a hint that may point anywhere.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
@@ -193,16 +207,19 @@ impl Lanes for F {
     }
     #[inline(always)]
     fn sum(self) -> f32 {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { sum8(_mm256_add_ps(self.0, self.1)) }
     }
     #[inline(always)]
     fn max_lane(self) -> f32 {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { max8(_mm256_max_ps(self.0, self.1)) }
     }
 }
 
 #[inline(always)]
 unsafe fn mul_wide8(a: __m256i, b: __m256i) -> (__m256i, __m256i) {
+    // SAFETY: the instructions are there, as `dispatch!` saw.
     unsafe {
         let even = _mm256_mul_epu32(a, b);
         let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), _mm256_srli_epi64::<32>(b));
@@ -218,6 +235,7 @@ impl Words for W {
 
     #[inline(always)]
     fn splat(x: u32) -> Self {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { W(_mm256_set1_epi32(x as i32), _mm256_set1_epi32(x as i32)) }
     }
     #[inline(always)]
@@ -267,6 +285,7 @@ impl Words for W {
     }
     #[inline(always)]
     fn mul_wide(self, o: Self) -> (Self, Self) {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe {
             let (h0, l0) = mul_wide8(self.0, o.0);
             let (h1, l1) = mul_wide8(self.1, o.1);
@@ -299,6 +318,7 @@ impl Words for W {
 /// A shift count as the register the shift wants; a constant after inlining.
 #[inline(always)]
 fn count(n: u32) -> (__m128i, __m128i) {
+    // SAFETY: the instructions are there, as `dispatch!` saw.
     unsafe {
         let c = _mm_cvtsi32_si128(n as i32);
         (c, c)

@@ -20,6 +20,7 @@ fn prefix(n: usize) -> __mmask16 {
 
 macro_rules! one {
     ($wrap:ident, $f:expr $(, $a:expr)*) => {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { $wrap($f($($a.0),*)) }
     };
 }
@@ -31,26 +32,32 @@ impl Lanes for F {
 
     #[inline(always)]
     fn splat(x: f32) -> Self {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { F(_mm512_set1_ps(x)) }
     }
     #[inline(always)]
     unsafe fn load_ptr(p: *const f32) -> Self {
+        // SAFETY: the instructions are there, as `dispatch!` saw, and so is the memory, as the caller says.
         unsafe { F(_mm512_loadu_ps(p)) }
     }
     #[inline(always)]
     unsafe fn store_ptr(self, p: *mut f32) {
+        // SAFETY: the instructions are there, as `dispatch!` saw, and so is the memory, as the caller says.
         unsafe { _mm512_storeu_ps(p, self.0) }
     }
     #[inline(always)]
     unsafe fn load_prefix_ptr(p: *const f32, n: usize) -> Self {
+        // SAFETY: the instructions are there, as `dispatch!` saw, and so is the memory, as the caller says.
         unsafe { F(_mm512_maskz_loadu_ps(prefix(n), p)) }
     }
     #[inline(always)]
     unsafe fn store_prefix_ptr(self, p: *mut f32, n: usize) {
+        // SAFETY: the instructions are there, as `dispatch!` saw, and so is the memory, as the caller says.
         unsafe { _mm512_mask_storeu_ps(p, prefix(n), self.0) }
     }
     #[inline(always)]
     fn prefetch(p: *const f32) {
+        // SAFETY: a hint that may point anywhere.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
@@ -103,18 +110,22 @@ impl Lanes for F {
     }
     #[inline(always)]
     fn lt(self, o: Self) -> __mmask16 {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, o.0) }
     }
     #[inline(always)]
     fn eq(self, o: Self) -> __mmask16 {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, o.0) }
     }
     #[inline(always)]
     fn is_nan(self) -> __mmask16 {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0) }
     }
     #[inline(always)]
     fn select(m: __mmask16, yes: Self, no: Self) -> Self {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { F(_mm512_mask_blend_ps(m, no.0, yes.0)) }
     }
     #[inline(always)]
@@ -127,6 +138,7 @@ impl Lanes for F {
     }
     #[inline(always)]
     fn sum(self) -> f32 {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe {
             let high = _mm512_extractf32x8_ps::<1>(self.0);
             sum8(_mm256_add_ps(_mm512_castps512_ps256(self.0), high))
@@ -134,6 +146,7 @@ impl Lanes for F {
     }
     #[inline(always)]
     fn max_lane(self) -> f32 {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe {
             let high = _mm512_extractf32x8_ps::<1>(self.0);
             max8(_mm256_max_ps(_mm512_castps512_ps256(self.0), high))
@@ -144,6 +157,7 @@ impl Lanes for F {
 /// Each odd lane into the even lane before it.
 #[inline(always)]
 unsafe fn odd_to_even(v: __m512i) -> __m512i {
+    // SAFETY: the instructions are there, as `dispatch!` saw.
     unsafe { _mm512_shuffle_epi32::<_MM_PERM_DDBB>(v) }
 }
 
@@ -153,6 +167,7 @@ impl Words for W {
 
     #[inline(always)]
     fn splat(x: u32) -> Self {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { W(_mm512_set1_epi32(x as i32)) }
     }
     #[inline(always)]
@@ -197,6 +212,7 @@ impl Words for W {
     }
     #[inline(always)]
     fn mul_wide(self, o: Self) -> (Self, Self) {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe {
             // Shuffles where shifts would do: they run on a port the multiplications leave free.
             let (a, b) = (self.0, o.0);
@@ -213,10 +229,12 @@ impl Words for W {
     }
     #[inline(always)]
     fn eq(self, o: Self) -> __mmask16 {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { _mm512_cmpeq_epi32_mask(self.0, o.0) }
     }
     #[inline(always)]
     fn select(m: __mmask16, yes: Self, no: Self) -> Self {
+        // SAFETY: the instructions are there, as `dispatch!` saw.
         unsafe { W(_mm512_mask_blend_epi32(m, no.0, yes.0)) }
     }
     #[inline(always)]

@@ -78,20 +78,24 @@ impl Lanes for F {
     }
     #[inline(always)]
     unsafe fn load_ptr(p: *const f32) -> Self {
+        // SAFETY: the memory is there, as the caller says.
         F(unsafe { p.cast::<[f32; WIDTH]>().read_unaligned() })
     }
     #[inline(always)]
     unsafe fn store_ptr(self, p: *mut f32) {
+        // SAFETY: the memory is there, as the caller says.
         unsafe { p.cast::<[f32; WIDTH]>().write_unaligned(self.0) }
     }
     #[inline(always)]
     unsafe fn load_prefix_ptr(p: *const f32, n: usize) -> Self {
         let mut a = [0.0; WIDTH];
+        // SAFETY: the memory is there, as the caller says.
         unsafe { std::ptr::copy_nonoverlapping(p, a.as_mut_ptr(), n) };
         F(a)
     }
     #[inline(always)]
     unsafe fn store_prefix_ptr(self, p: *mut f32, n: usize) {
+        // SAFETY: the memory is there, as the caller says.
         unsafe { std::ptr::copy_nonoverlapping(self.0.as_ptr(), p, n) }
     }
     #[inline(always)]

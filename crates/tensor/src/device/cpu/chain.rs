@@ -21,21 +21,25 @@ pub(crate) const BLOCK: usize = 1024;
 pub(crate) const GRAIN: usize = 16 * 1024;
 
 /// The whole chain over all its elements.
-pub(crate) fn run_map(isa: Isa, chain: &Chain, m: &Memory) {
-    let runner = Runner::new(isa, chain, m);
+///
+/// # Safety
+/// As [`Runner::new`].
+pub(crate) unsafe fn run_map(isa: Isa, chain: &Chain, m: &Memory) {
+    // SAFETY: as the caller says; ranges are disjoint.
+    let runner = unsafe { Runner::new(isa, chain, m) };
     let total = chain.rows * chain.cols;
     let unit = runner.unit();
     let grain = GRAIN.next_multiple_of(unit);
     for_ranges(total, grain, |from, to| {
-        runner.range(from, to, std::ptr::null(), |_| {})
+        runner.range(from, to, None, |_| {})
     });
 }
 
-/// A chain bound to memory.
+/// A chain bound to memory that it was checked to fit in.
 pub(crate) struct Runner<'a> {
-    pub isa: Isa,
-    pub chain: &'a Chain,
-    pub memory: &'a Memory,
+    isa: Isa,
+    chain: &'a Chain,
+    memory: &'a Memory,
 }
 
 /// One block with its registers.
@@ -92,39 +96,48 @@ impl View {
         }
     }
 
+    /// # Safety
+    /// `row` is one of this view's, and sixteen of its elements from `at` on are inside it.
     #[inline(always)]
-    pub fn lanes<L: Lanes>(&self, row: *const f32, at: usize, fixed: L) -> L {
-        // SAFETY: callers stay inside the row.
-        if self.spread {
-            unsafe { L::load_ptr(row.wrapping_add(at)) }
-        } else {
-            fixed
+    pub unsafe fn lanes<L: Lanes>(&self, row: *const f32, at: usize, fixed: L) -> L {
+        match self.spread {
+            // SAFETY: as the caller says.
+            true => unsafe { L::load_ptr(row.wrapping_add(at)) },
+            false => fixed,
         }
     }
 
+    /// # Safety
+    /// `row` is one of this view's, and `n` of its elements from `at` on are inside it.
     #[inline(always)]
-    pub fn tail<L: Lanes>(&self, row: *const f32, at: usize, n: usize, fixed: L) -> L {
-        // SAFETY: callers stay inside the row.
-        if self.spread {
-            unsafe { L::load_prefix_ptr(row.wrapping_add(at), n) }
-        } else {
-            fixed
+    pub unsafe fn tail<L: Lanes>(&self, row: *const f32, at: usize, n: usize, fixed: L) -> L {
+        match self.spread {
+            // SAFETY: as the caller says.
+            true => unsafe { L::load_prefix_ptr(row.wrapping_add(at), n) },
+            false => fixed,
         }
     }
 
+    /// # Safety
+    /// `row` is one of this view's.
     #[inline(always)]
-    pub fn fixed<L: Lanes>(&self, row: *const f32) -> L {
-        // SAFETY: an operand that does not advance has at least one element a row.
-        if self.spread {
-            L::zero()
-        } else {
-            L::splat(unsafe { *row })
+    pub unsafe fn fixed<L: Lanes>(&self, row: *const f32) -> L {
+        match self.spread {
+            true => L::zero(),
+            // SAFETY: an operand that does not advance has at least one element a row.
+            false => L::splat(unsafe { *row }),
         }
     }
 }
 
 impl<'a> Runner<'a> {
-    pub fn new(isa: Isa, chain: &'a Chain, memory: &'a Memory) -> Self {
+    /// Binds a chain to memory; panics where one of its tensors would not lie inside.
+    ///
+    /// # Safety
+    /// While it lives, nobody else uses what the chain writes or writes what it reads, and no two calls at the same time
+    /// are given ranges that overlap.
+    pub unsafe fn new(isa: Isa, chain: &'a Chain, memory: &'a Memory) -> Self {
+        check_chain(chain, memory);
         Runner { isa, chain, memory }
     }
 
@@ -135,13 +148,23 @@ impl<'a> Runner<'a> {
 
     /// Finishes a block of a convolution or product.
     pub fn finish(&self, first: usize, block: &mut [f32]) {
-        self.range(first, first + block.len(), block.as_ptr(), |_| {});
+        self.range(first, first + block.len(), Some(block), |_| {});
     }
 
-    /// Elements `from..to`, block by block; `anchor` points at the first of them where there is one.
-    pub fn range(&self, from: usize, to: usize, anchor: *const f32, mut each: impl FnMut(&Block)) {
+    /// Elements `from..to`, block by block; `anchor` is what the chain finishes, where there is such a thing.
+    pub fn range(
+        &self,
+        from: usize,
+        to: usize,
+        anchor: Option<&[f32]>,
+        mut each: impl FnMut(&Block),
+    ) {
         let chain = self.chain;
         let unit = self.unit();
+        let inside = from <= to && to <= chain.rows * chain.cols;
+        assert!(inside && from.is_multiple_of(unit), "{from}..{to}");
+        assert!(anchor.is_none_or(|anchor| anchor.len() == to - from));
+        let anchor = anchor.map_or(std::ptr::null(), <[f32]>::as_ptr);
         // Without steps there are no registers to keep in cache: one block will do.
         let size = match (chain.flat, chain.steps.is_empty()) {
             (true, true) => to - from,
@@ -203,7 +226,7 @@ impl<'a> Runner<'a> {
             Operand::Anchor => whole(b.anchor),
             Operand::Store(i) => {
                 let store = &self.chain.stores[i];
-                let p = self.memory.pointer(store.place);
+                let p = self.memory.start(store.place);
                 if store.row_wise {
                     per_row(p.wrapping_add(b.first_row))
                 } else {
@@ -212,7 +235,7 @@ impl<'a> Runner<'a> {
             }
             Operand::Load(i) => {
                 let load = &self.chain.loads[i];
-                let p = self.memory.pointer(load.place).cast_const();
+                let p = self.memory.start(load.place).cast_const();
                 match load.access {
                     Access::Flat => whole(p.wrapping_add(b.first)),
                     Access::Scalar => View {
@@ -259,12 +282,12 @@ impl<'a> Runner<'a> {
             Operand::Row(r) => line(b.row_regs.wrapping_add(r * b.stride)),
             Operand::Store(i) => line(
                 self.memory
-                    .pointer(self.chain.stores[i].place)
+                    .start(self.chain.stores[i].place)
                     .wrapping_add(b.first_row),
             ),
             Operand::Load(i) if self.chain.loads[i].access == Access::Flat => line(
                 self.memory
-                    .pointer(self.chain.loads[i].place)
+                    .start(self.chain.loads[i].place)
                     .wrapping_add(b.first_row),
             ),
             other => self.view(other, b),
@@ -278,7 +301,7 @@ impl<'a> Runner<'a> {
             Operand::Store(i) => {
                 let store = &self.chain.stores[i];
                 let first = if store.row_wise { b.first_row } else { b.first };
-                self.memory.pointer(store.place).wrapping_add(first)
+                self.memory.start(store.place).wrapping_add(first)
             }
             _ => unreachable!("steps write to registers and memory"),
         };
@@ -294,7 +317,7 @@ impl<'a> Runner<'a> {
                 counter,
             } => {
                 let first = if step.row_wise { b.first_row } else { b.first };
-                // SAFETY: the output has rows · cols elements; the counter is an input of four words.
+                // SAFETY: the output has rows · cols elements, as `check_chain` saw; nobody writes the counter.
                 unsafe {
                     let noise = self.memory.noise(counter, stream);
                     let out = std::slice::from_raw_parts_mut(out, rows * cols);
@@ -323,13 +346,15 @@ impl<'a> Runner<'a> {
             }
         }
         if let StepOp::Reduce(op) = step.op {
-            return reduce_rows(self.isa, op, &views[0], rows, cols, out);
+            // SAFETY: the views and the output are of this block, whose tensors `check_chain` saw inside the memory.
+            return unsafe { reduce_rows(self.isa, op, &views[0], rows, cols, out) };
         }
         let views = &views[..step.args.len()];
         if views.iter().all(|v| v.is_flat(cols)) {
             (rows, cols) = (1, rows * cols);
         }
-        elementwise(self.isa, step.op, views, rows, cols, out);
+        // SAFETY: the views and the output are of this block, whose tensors `check_chain` saw inside the memory.
+        unsafe { elementwise(self.isa, step.op, views, rows, cols, out) };
     }
 
     fn cast(&self, step: &Step, dtype: DType, b: &Block, out: *mut f32) {
@@ -346,20 +371,19 @@ impl<'a> Runner<'a> {
         } else {
             (b.first, b.rows * b.cols)
         };
-        // SAFETY: the block lies inside the tensor.
+        // SAFETY: the block lies inside the tensor, which `check_chain` saw inside the memory.
         unsafe {
             let out = std::slice::from_raw_parts_mut(out, len);
             match dtype {
                 DType::U8 => {
                     let from = std::slice::from_raw_parts(
-                        self.memory.bytes(load.place).wrapping_add(first),
+                        self.memory.start_of_bytes(load.place).wrapping_add(first),
                         len,
                     );
                     out.iter_mut().zip(from).for_each(|(o, &v)| *o = v as f32);
                 }
                 DType::U32 => {
-                    let from: *const u32 =
-                        self.memory.pointer(load.place).wrapping_add(first).cast();
+                    let from: *const u32 = self.memory.start(load.place).wrapping_add(first).cast();
                     let from = std::slice::from_raw_parts(from, len);
                     out.iter_mut().zip(from).for_each(|(o, &v)| *o = v as f32);
                 }
@@ -369,21 +393,69 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Refuses a chain whose tensors do not lie inside the memory or whose registers are not there.
+fn check_chain(chain: &Chain, memory: &Memory) {
+    let whole = chain.rows * chain.cols;
+    let operand = |operand: Operand, row_wise: bool| match operand {
+        Operand::Reg(r) => assert!(r < chain.regs, "register {r}"),
+        Operand::Row(r) => assert!(r < chain.row_regs, "register {r} of rows"),
+        Operand::Store(i) => {
+            let store = &chain.stores[i];
+            let len = if store.row_wise { chain.rows } else { whole };
+            memory.check_inside(store.place, len);
+        }
+        Operand::Load(i) => {
+            let load = &chain.loads[i];
+            let len = match load.access {
+                Access::Flat if row_wise => chain.rows,
+                Access::Flat => whole,
+                Access::Scalar => 1,
+                Access::Rows {
+                    div,
+                    modulo,
+                    stride,
+                    spread,
+                } => {
+                    let last = (chain.rows.max(1) - 1) / div;
+                    last.min(modulo - 1) * stride + if spread { chain.cols } else { 1 }
+                }
+            };
+            memory.check_inside(load.place, if whole == 0 { 0 } else { len });
+        }
+        Operand::Const(_) | Operand::Anchor => {}
+    };
+    for step in &chain.steps {
+        for &arg in step.args.iter().chain([&step.to]) {
+            operand(arg, step.row_wise);
+        }
+        if let StepOp::Noise { counter, .. } = step.op {
+            memory.check_inside(counter, 4);
+        }
+    }
+    if let Some(result) = chain.result {
+        operand(result, false);
+    }
+}
+
 dispatch! {
-    fn elementwise(isa, op: StepOp, views: &[View], rows: usize, cols: usize, out: *mut f32) => elementwise_lanes;
+    /// # Safety
+    /// The views and the output have `rows` × `cols` elements, and nobody else uses the output.
+    unsafe fn elementwise(isa, op: StepOp, views: &[View], rows: usize, cols: usize, out: *mut f32) => elementwise_lanes;
 }
 
 /// One loop over a block for each operation; `$x` are the operands' lanes.
 macro_rules! each {
     ($views:ident, $rows:ident, $cols:ident, $out:ident, [$($x:ident = $i:literal),+], $body:expr) => {
         for r in 0..$rows {
-            $(let $x = ($views[$i].row(r), $views[$i].fixed::<L>($views[$i].row(r)));)+
+            // SAFETY: a row of the view.
+            $(let $x = ($views[$i].row(r), unsafe { $views[$i].fixed::<L>($views[$i].row(r)) });)+
             let to = $out.wrapping_add(r * $cols);
             let rows = ($($x,)+);
             let mut c = 0;
             while c + WIDTH <= $cols {
                 let ($($x,)+) = rows;
-                $(let $x = $views[$i].lanes::<L>($x.0, c, $x.1);)+
+                // SAFETY: sixteen elements are left in the row.
+                $(let $x = unsafe { $views[$i].lanes::<L>($x.0, c, $x.1) };)+
                 // SAFETY: sixteen elements are left in the row.
                 unsafe { $body.store_ptr(to.wrapping_add(c)) };
                 c += WIDTH;
@@ -391,7 +463,8 @@ macro_rules! each {
             if c < $cols {
                 let n = $cols - c;
                 let ($($x,)+) = rows;
-                $(let $x = $views[$i].tail::<L>($x.0, c, n, $x.1);)+
+                // SAFETY: n elements are left in the row.
+                $(let $x = unsafe { $views[$i].tail::<L>($x.0, c, n, $x.1) };)+
                 // SAFETY: n elements are left in the row.
                 unsafe { $body.store_prefix_ptr(to.wrapping_add(c), n) };
             }
@@ -399,8 +472,10 @@ macro_rules! each {
     };
 }
 
+/// # Safety
+/// As [`elementwise`].
 #[inline(always)]
-fn elementwise_lanes<L: Lanes>(
+unsafe fn elementwise_lanes<L: Lanes>(
     op: StepOp,
     views: &[View],
     rows: usize,
@@ -466,13 +541,25 @@ fn elementwise_lanes<L: Lanes>(
 
 dispatch! {
     /// Each row to one value.
-    pub(crate) fn reduce_rows(isa, op: ReduceOp, view: &View, rows: usize, cols: usize, out: *mut f32) => reduce_rows_lanes;
+    ///
+    /// # Safety
+    /// The view has `rows` × `cols` elements, the output one for each row, and nobody else uses it.
+    unsafe fn reduce_rows(isa, op: ReduceOp, view: &View, rows: usize, cols: usize, out: *mut f32) => reduce_rows_lanes;
 }
 
+/// # Safety
+/// As [`reduce_rows`].
 #[inline(always)]
-fn reduce_rows_lanes<L: Lanes>(op: ReduceOp, view: &View, rows: usize, cols: usize, out: *mut f32) {
+unsafe fn reduce_rows_lanes<L: Lanes>(
+    op: ReduceOp,
+    view: &View,
+    rows: usize,
+    cols: usize,
+    out: *mut f32,
+) {
     for r in 0..rows {
-        let acc = accumulate::<L>(op, view, r, cols, start::<L>(op));
+        // SAFETY: a row of the view.
+        let acc = unsafe { accumulate::<L>(op, view, r, cols, start::<L>(op)) };
         let value = match op {
             ReduceOp::Sum => acc.sum(),
             ReduceOp::Max => acc.max_lane(),
@@ -492,8 +579,11 @@ pub(crate) fn start<L: Lanes>(op: ReduceOp) -> L {
 }
 
 /// Element c of a row goes to lane c mod 16.
+///
+/// # Safety
+/// Row `r` of the view has `cols` elements.
 #[inline(always)]
-pub(crate) fn accumulate<L: Lanes>(
+pub(crate) unsafe fn accumulate<L: Lanes>(
     op: ReduceOp,
     view: &View,
     r: usize,
@@ -501,10 +591,12 @@ pub(crate) fn accumulate<L: Lanes>(
     mut acc: L,
 ) -> L {
     let row = view.row(r);
-    let fixed = view.fixed::<L>(row);
+    // SAFETY: the view's own row.
+    let fixed = unsafe { view.fixed::<L>(row) };
     let mut c = 0;
     while c + WIDTH <= cols {
-        let x = view.lanes::<L>(row, c, fixed);
+        // SAFETY: sixteen elements are left in the row.
+        let x = unsafe { view.lanes::<L>(row, c, fixed) };
         acc = match op {
             ReduceOp::Sum => acc.add(x),
             ReduceOp::Max => x.max(acc),
@@ -513,7 +605,8 @@ pub(crate) fn accumulate<L: Lanes>(
     }
     if c < cols {
         let mut tail = start::<L>(op).to_array();
-        let x = view.tail::<L>(row, c, cols - c, fixed).to_array();
+        // SAFETY: so many elements are left in the row.
+        let x = unsafe { view.tail::<L>(row, c, cols - c, fixed) }.to_array();
         tail[..cols - c].copy_from_slice(&x[..cols - c]);
         let x = L::load(&tail);
         acc = match op {

@@ -76,9 +76,9 @@ impl Program {
         inputs: &[(&str, Data<'_>)],
         mut observe: impl FnMut(&Kernel, std::time::Duration) + Send,
     ) -> Result<()> {
-        let mut pointers = Vec::new();
+        let mut given = Vec::new();
         for want in &self.plan.inputs {
-            pointers.push(find_input(want, inputs)?.pointer());
+            given.push(find_input(want, inputs)?);
         }
         for want in &self.plan.states {
             let have = store.vectors.get(&want.name).map(Vec::len);
@@ -89,23 +89,24 @@ impl Program {
                 )));
             }
         }
-        let states = self.plan.states.iter();
-        let states = states
-            .map(|s| {
-                store
-                    .vectors
-                    .get_mut(&s.name)
-                    .expect("checked above")
-                    .as_mut_ptr()
-            })
+        // Each vector once, in the plan's order.
+        let mut vectors: BTreeMap<&str, &mut Vec<f32>> = store
+            .vectors
+            .iter_mut()
+            .map(|(name, vector)| (name.as_str(), vector))
             .collect();
-        let memory = Memory::new(self.arena.floats_mut().as_mut_ptr(), pointers, states);
+        let states = self.plan.states.iter();
+        let states = states.map(|s| {
+            let found = vectors.remove(s.name.as_str());
+            found.unwrap_or_else(|| panic!("two states are called {}", s.name))
+        });
+        let memory = Memory::new(self.arena.floats_mut(), given.into_iter(), states);
         let (isa, kernels) = (self.isa, &self.plan.kernels);
         // On a thread of the pool: handing each kernel over from outside would cost two wake-ups.
         rayon::scope(|_| {
             for kernel in kernels {
                 let start = std::time::Instant::now();
-                // SAFETY: the plan gives every tensor its own place for as long as it lives.
+                // SAFETY: the plan gives every tensor its own place for as long as it lives, and `memory` borrows all.
                 unsafe { execute(isa, kernel, &memory) };
                 observe(kernel, start.elapsed());
             }
@@ -118,7 +119,7 @@ impl Program {
             .filter(|o| o.place.base != Base::Arena)
         {
             let len = out.shape.iter().product();
-            // SAFETY: inputs and states were checked to have their sizes.
+            // SAFETY: no kernel runs any more.
             let values = unsafe { memory.slice(out.place, len) };
             self.outside.insert(out.name.clone(), values.to_vec());
         }
@@ -200,7 +201,10 @@ fn conv_shape(g: &ConvGeometry) -> ConvShape {
     }
 }
 
+/// # Safety
+/// Nobody else uses the tensors of the kernel meanwhile, and none that it writes is one that it reads in another order.
 unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
+    // SAFETY: a kernel's tensors have places of their own, which are checked to lie inside the memory as they are taken.
     unsafe {
         let floats = |place: Place, len: usize| m.slice(place, len);
         match kernel {
@@ -387,7 +391,11 @@ unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
 }
 
 /// A kernel in the order the CPU computes with. Only plans made for another device have others, in tests.
+///
+/// # Safety
+/// Nobody writes the kernel meanwhile.
 unsafe fn hwio<'a>(g: &ConvGeometry, m: &'a Memory, place: Place) -> std::borrow::Cow<'a, [f32]> {
+    // SAFETY: as the caller says.
     let kernel = unsafe { m.slice(place, g.kh * g.kw * g.ci * g.co) };
     match g.filter {
         Filter::Hwio => kernel.into(),
@@ -400,12 +408,15 @@ fn transposed(matrix: &[f32], cols: usize) -> Vec<f32> {
     columns.flatten().copied().collect()
 }
 
+/// # Safety
+/// Nobody writes the inputs meanwhile.
 unsafe fn describe(
     op: &crate::op::ResponsibilityOp,
     [rows, dim, codes]: [usize; 3],
     inputs: &[Place],
     m: &Memory,
 ) -> responsibility::Responsibility {
+    // SAFETY: as the caller says.
     unsafe {
         let noise = m.noise(inputs[0], op.stream);
         let (tau, noise_scale) = (m.slice(inputs[1], 1)[0], m.slice(inputs[2], 1)[0]);
@@ -421,11 +432,14 @@ unsafe fn describe(
     }
 }
 
+/// # Safety
+/// Nobody writes the inputs meanwhile.
 unsafe fn embeddings<'a>(
     inputs: &[Place],
     [rows, dim, codes]: [usize; 3],
     m: &'a Memory,
 ) -> [&'a [f32]; 3] {
+    // SAFETY: as the caller says.
     unsafe {
         [
             m.slice(inputs[3], rows * dim),
@@ -437,7 +451,11 @@ unsafe fn embeddings<'a>(
 
 impl Memory {
     /// The noise a counter in memory addresses.
+    ///
+    /// # Safety
+    /// Nobody writes the counter meanwhile.
     unsafe fn noise(&self, counter: Place, stream: u32) -> Noise {
+        // SAFETY: as the caller says.
         let w = unsafe { self.words(counter, 4) };
         let join = |low: u32, high: u32| low as u64 | (high as u64) << 32;
         Noise {

@@ -3,10 +3,10 @@
 //! Work is cut into chunks whose size depends on the shape alone, each chunk is summed in a fixed order, and
 //! the chunks' sums are added in order: the same bits whichever thread computed a chunk.
 
-use super::chain::{Block, Runner, View, accumulate};
+use super::chain::{Runner, View, accumulate};
 use super::for_ranges;
 use super::memory::Memory;
-use crate::compile::{Chain, Operand};
+use crate::compile::Chain;
 use crate::lanes::{Lanes, WIDTH, dispatch};
 use crate::op::ReduceOp;
 use crate::simd::Isa;
@@ -17,7 +17,10 @@ const CHUNK: usize = 16 * 1024;
 const ROWS: usize = 256;
 
 /// Sums [outer, len, inner] over `len`, after the chain.
-pub(crate) fn run(
+///
+/// # Safety
+/// As [`Runner::new`].
+pub(crate) unsafe fn run(
     isa: Isa,
     chain: &Chain,
     m: &Memory,
@@ -26,7 +29,9 @@ pub(crate) fn run(
     out: &mut [f32],
 ) {
     let [outer, len, inner] = shape;
-    let runner = Runner::new(isa, chain, m);
+    assert!(chain.flat, "closing chains are flat");
+    // SAFETY: as the caller says; chunks are disjoint.
+    let runner = unsafe { Runner::new(isa, chain, m) };
     let result = chain.result.expect("a closing chain has a result");
     if inner == 1 {
         let per_row = len.div_ceil(CHUNK);
@@ -38,8 +43,9 @@ pub(crate) fn run(
                 let first = row * len + chunk * CHUNK;
                 let end = (first + CHUNK).min((row + 1) * len);
                 let mut acc = [identity(op); WIDTH];
-                runner.range(first, end, std::ptr::null(), |b| {
-                    line(isa, op, &view(&runner, result, b), b.cols, &mut acc);
+                runner.range(first, end, None, |b| {
+                    // SAFETY: the view is of this block.
+                    unsafe { line(isa, op, &runner.view(result, b), b.cols, &mut acc) };
                 });
                 // SAFETY: each chunk has its own place.
                 unsafe { *target.at(i) = lanes_to_value(isa, op, &acc) };
@@ -64,8 +70,10 @@ pub(crate) fn run(
             acc.fill(identity(op));
             let (from, to) = ((block * len + first) * inner, (block * len + end) * inner);
             let mut column = 0;
-            runner.range(from, to, std::ptr::null(), |b| {
-                column = columns(isa, op, &view(&runner, result, b), b.cols, column, acc);
+            runner.range(from, to, None, |b| {
+                let view = runner.view(result, b);
+                // SAFETY: the view is of this block.
+                column = unsafe { columns(isa, op, &view, b.cols, column, acc) };
             });
         }
     });
@@ -78,12 +86,6 @@ pub(crate) fn run(
                 .for_each(|(o, &p)| *o = combine(op, *o, p));
         }
     }
-}
-
-/// The result of a flat chain for one block, one row of it.
-fn view(runner: &Runner<'_>, result: Operand, b: &Block) -> View {
-    debug_assert_eq!(b.rows, 1, "closing chains are flat");
-    runner.view(result, b)
 }
 
 struct Shared(*mut f32);
@@ -116,12 +118,17 @@ fn combine(op: ReduceOp, a: f32, b: f32) -> f32 {
 }
 
 dispatch! {
-    fn line(isa, op: ReduceOp, view: &View, cols: usize, acc: &mut [f32; WIDTH]) => line_lanes;
+    /// # Safety
+    /// The view has a row of `cols` elements.
+    unsafe fn line(isa, op: ReduceOp, view: &View, cols: usize, acc: &mut [f32; WIDTH]) => line_lanes;
 }
 
+/// # Safety
+/// As [`line`].
 #[inline(always)]
-fn line_lanes<L: Lanes>(op: ReduceOp, view: &View, cols: usize, acc: &mut [f32; WIDTH]) {
-    accumulate::<L>(op, view, 0, cols, L::load(acc)).store(acc);
+unsafe fn line_lanes<L: Lanes>(op: ReduceOp, view: &View, cols: usize, acc: &mut [f32; WIDTH]) {
+    // SAFETY: as the caller says.
+    unsafe { accumulate::<L>(op, view, 0, cols, L::load(acc)) }.store(acc);
 }
 
 dispatch! {
@@ -138,11 +145,16 @@ fn lanes_to_value_lanes<L: Lanes>(op: ReduceOp, acc: &[f32; WIDTH]) -> f32 {
 
 dispatch! {
     /// Adds elements to the columns they belong to; returns the column the next block starts at.
-    fn columns(isa, op: ReduceOp, view: &View, len: usize, column: usize, acc: &mut [f32]) -> usize => columns_lanes;
+    ///
+    /// # Safety
+    /// The view has a row of `len` elements.
+    unsafe fn columns(isa, op: ReduceOp, view: &View, len: usize, column: usize, acc: &mut [f32]) -> usize => columns_lanes;
 }
 
+/// # Safety
+/// As [`columns`].
 #[inline(always)]
-fn columns_lanes<L: Lanes>(
+unsafe fn columns_lanes<L: Lanes>(
     op: ReduceOp,
     view: &View,
     len: usize,
@@ -151,7 +163,8 @@ fn columns_lanes<L: Lanes>(
 ) -> usize {
     let inner = acc.len();
     let row = view.row(0);
-    let fixed = view.fixed::<L>(row);
+    // SAFETY: the view's own row.
+    let fixed = unsafe { view.fixed::<L>(row) };
     let (mut at, mut column) = (0, column);
     while at < len {
         if column == 0 && len - at >= inner {
@@ -164,8 +177,10 @@ fn columns_lanes<L: Lanes>(
                 for r in 0..rows {
                     let from = at + r * inner + first;
                     let x = match n {
-                        WIDTH => view.lanes::<L>(row, from, fixed),
-                        _ => view.tail::<L>(row, from, n, fixed),
+                        // SAFETY: sixteen elements are left in the row.
+                        WIDTH => unsafe { view.lanes::<L>(row, from, fixed) },
+                        // SAFETY: n elements are left in the row.
+                        _ => unsafe { view.tail::<L>(row, from, n, fixed) },
                     };
                     sum = join::<L>(op, sum, x);
                 }
@@ -176,7 +191,8 @@ fn columns_lanes<L: Lanes>(
         }
         let n = (inner - column).min(len - at).min(WIDTH);
         let to = &mut acc[column..column + n];
-        let x = view.tail::<L>(row, at, n, fixed);
+        // SAFETY: n elements are left in the row.
+        let x = unsafe { view.tail::<L>(row, at, n, fixed) };
         join::<L>(op, L::load_prefix(to), x).store_prefix(to);
         at += n;
         column = (column + n) % inner;

@@ -30,8 +30,9 @@ pub struct Blas {
     workspace: Memory,
 }
 
-// SAFETY: the handle is bound to a context, not to a thread; products are queued one at a time.
+// SAFETY: the handle is bound to a context, not to a thread.
 unsafe impl Send for Blas {}
+// SAFETY: cuBLASLt's handles may be shared by threads; whoever multiplies sees to it that the one workspace is used in turn.
 unsafe impl Sync for Blas {}
 
 impl Drop for Blas {
@@ -150,7 +151,11 @@ impl Blas {
     }
 
     /// Runs the product on `stream`; may be captured.
-    pub fn matmul(
+    ///
+    /// # Safety
+    /// The addresses are those of whole factors and of a whole result, the stream is live, and no other product of this
+    /// handle may run at the same time: they share scratch memory.
+    pub unsafe fn matmul(
         &self,
         product: Product,
         a: CUdeviceptr,

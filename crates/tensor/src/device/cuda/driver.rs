@@ -38,6 +38,7 @@ struct Inner {
 
 // SAFETY: the driver's handles may be used from any thread once the context is current there.
 unsafe impl Send for Inner {}
+// SAFETY: as above.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {

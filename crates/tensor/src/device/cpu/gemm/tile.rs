@@ -191,6 +191,7 @@ impl RowTask<'_> {
             let m = low + usize::from(t < higher);
             let rows = &rows[first..first + m];
             first += m;
+            // SAFETY: the task was made of slices that hold the whole tile.
             unsafe {
                 if L::WIDE {
                     by_size!(m, vectors, [
@@ -212,6 +213,7 @@ impl RowTask<'_> {
         let last = self.cols - (V - 1) * WIDTH;
         let mut acc = [[L::zero(); V]; M];
         let mut a = [self.a; M];
+        // SAFETY: the task was made of slices that hold the whole tile.
         unsafe {
             for r in 0..M {
                 a[r] = self.a.wrapping_add(rows[r].a);
@@ -250,6 +252,7 @@ impl RowTask<'_> {
 #[inline(always)]
 unsafe fn load_row<L: Lanes, const V: usize>(p: *const f32, last: usize) -> [L; V] {
     let mut row = [L::zero(); V];
+    // SAFETY: V vectors, the last with `last` lanes, are there, as the caller says.
     unsafe {
         for v in 0..V {
             let p = p.wrapping_add(v * WIDTH);
@@ -265,6 +268,7 @@ unsafe fn load_row<L: Lanes, const V: usize>(p: *const f32, last: usize) -> [L; 
 
 #[inline(always)]
 unsafe fn store_row<L: Lanes, const V: usize>(p: *mut f32, last: usize, row: [L; V]) {
+    // SAFETY: V vectors, the last with `last` lanes, are there, as the caller says.
     unsafe {
         for v in 0..V {
             let p = p.wrapping_add(v * WIDTH);
@@ -371,6 +375,7 @@ struct OuterTask<'a> {
 impl OuterTask<'_> {
     #[inline(always)]
     unsafe fn run<L: Lanes, const M: usize, const V: usize>(&self) {
+        // SAFETY: the task was made of slices that hold the whole tile.
         unsafe {
             if self.cols == V * WIDTH {
                 self.tile::<L, M, V>(WIDTH);
@@ -383,6 +388,7 @@ impl OuterTask<'_> {
     #[inline(always)]
     unsafe fn tile<L: Lanes, const M: usize, const V: usize>(&self, last: usize) {
         let mut acc = [[L::zero(); V]; M];
+        // SAFETY: the task was made of slices that hold the whole tile.
         unsafe {
             for r in 0..M {
                 acc[r] = load_row::<L, V>(self.c.wrapping_add(r * self.stride), last);

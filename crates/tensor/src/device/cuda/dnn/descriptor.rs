@@ -73,6 +73,7 @@ pub struct Descriptor(sys::cudnnBackendDescriptor_t);
 
 // SAFETY: cuDNN binds descriptors to no thread, and a finalized one is only read.
 unsafe impl Send for Descriptor {}
+// SAFETY: as above.
 unsafe impl Sync for Descriptor {}
 
 impl Drop for Descriptor {
@@ -85,8 +86,8 @@ impl Drop for Descriptor {
 impl Descriptor {
     pub fn new(kind: Kind) -> Result<Self> {
         let mut raw = ptr::null_mut();
-        // SAFETY: `raw` outlives the call.
         check(
+            // SAFETY: `raw` outlives the call.
             unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut raw) },
             "make a descriptor",
         )?;
@@ -151,8 +152,8 @@ impl Descriptor {
     }
 
     pub fn finalize(self) -> Result<Self> {
-        // SAFETY: a live descriptor.
         check(
+            // SAFETY: a live descriptor.
             unsafe { sys::cudnnBackendFinalize(self.0) },
             "finalize a descriptor",
         )?;

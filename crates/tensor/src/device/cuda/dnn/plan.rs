@@ -22,6 +22,7 @@ pub(super) struct Handle {
 
 // SAFETY: a handle is bound to a context, not to a thread, and its use is behind the lock.
 unsafe impl Send for Handle {}
+// SAFETY: as above.
 unsafe impl Sync for Handle {}
 
 impl Handle {

@@ -130,6 +130,7 @@ pub struct GraphExec {
 
 // SAFETY: as for streams; launches of one graph are put in order by the driver.
 unsafe impl Send for GraphExec {}
+// SAFETY: as above.
 unsafe impl Sync for GraphExec {}
 
 impl GraphExec {

@@ -20,6 +20,7 @@ struct Loaded {
 
 // SAFETY: as for streams.
 unsafe impl Send for Loaded {}
+// SAFETY: as above.
 unsafe impl Sync for Loaded {}
 
 impl Drop for Loaded {
@@ -96,6 +97,7 @@ pub struct Kernel {
 
 // SAFETY: as for streams.
 unsafe impl Send for Kernel {}
+// SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
 impl Kernel {

@@ -14,6 +14,7 @@ pub struct Stream {
 
 // SAFETY: the driver's handles may be used from any thread once the context is current there.
 unsafe impl Send for Stream {}
+// SAFETY: as above.
 unsafe impl Sync for Stream {}
 
 impl Stream {
@@ -54,6 +55,7 @@ pub struct Event {
 
 // SAFETY: as for streams.
 unsafe impl Send for Event {}
+// SAFETY: as above.
 unsafe impl Sync for Event {}
 
 impl Event {

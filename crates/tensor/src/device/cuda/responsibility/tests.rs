@@ -286,9 +286,13 @@ fn compile(source: &str, arch: &str) -> Result<String, String> {
         "--std=c++17".into(),
         "--ptxas-options=-v".into(),
     ];
+    // SAFETY: a live program.
     let done = unsafe { result::compile_program(program, &options) };
+    // SAFETY: a live program.
     let log = unsafe { result::get_program_log(program) }.map_err(|e| e.to_string())?;
+    // SAFETY: the log ends in a zero.
     let log = unsafe { CStr::from_ptr(log.as_ptr()) }.to_string_lossy();
+    // SAFETY: made above, destroyed once.
     unsafe { result::destroy_program(program) }.map_err(|e| e.to_string())?;
     match done {
         Ok(()) => Ok(log.into_owned()),
@@ -311,6 +315,7 @@ fn spills(log: &str) -> Vec<usize> {
 }
 
 fn has_compiler() -> bool {
+    // SAFETY: only looks for the library.
     let has = unsafe { sys::is_culib_present() };
     if !has {
         println!("skipped: no NVRTC here");

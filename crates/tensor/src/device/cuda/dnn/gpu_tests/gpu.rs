@@ -11,6 +11,7 @@ pub struct Gpu {
 impl Gpu {
     /// The first GPU, or nothing where there is none or a library is missing.
     pub fn find() -> Option<Gpu> {
+        // SAFETY: the library is there before it is called, and what is made stays current on this thread.
         unsafe {
             if !sys::is_culib_present()
                 || !cudarc::cudnn::sys::is_culib_present()
@@ -30,6 +31,7 @@ impl Gpu {
     }
 
     pub fn wait(&self) {
+        // SAFETY: a live stream.
         unsafe { result::stream::synchronize(self.stream) }.expect("the GPU is still there");
     }
 }
@@ -45,6 +47,7 @@ pub struct Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        // SAFETY: made by `new`, freed once.
         let _ = unsafe { result::free_sync(self.start) };
     }
 }
@@ -60,6 +63,7 @@ impl Buffer {
                 _ => to.copy_from_slice(&v.to_le_bytes()),
             }
         }
+        // SAFETY: the new allocation is as long as what is copied.
         unsafe {
             let start = result::malloc_sync(raw.len().max(16)).expect("memory");
             result::memcpy_htod_sync(start, &raw).expect("copy");
@@ -78,6 +82,7 @@ impl Buffer {
 
     pub fn read(&self) -> Vec<f32> {
         let mut raw = vec![0u8; self.len * self.dtype.bytes()];
+        // SAFETY: the allocation has `len` elements.
         unsafe { result::memcpy_dtoh_sync(&mut raw, self.at) }.expect("copy");
         match self.dtype {
             DType::Bf16 => raw
