@@ -347,7 +347,8 @@ pub enum Codec {
 
 #[derive(Arguments)]
 #[command(
-    after_help = "Programs on PATH are compared with as well: cjpeg, cwebp, cjxl and djxl, avifenc and avifdec.\n\n\
+    after_help = "WebP, JPEG XL and AVIF are those of the programs cwebp, cjxl and djxl, avifenc and avifdec, and JPEG also \
+                  cjpeg's, where they are on PATH; what is not is named.\n\n\
                   Example: rrvq codec eval built-in photos --out comparison"
 )]
 pub struct CodecEval {
