@@ -359,6 +359,9 @@ pub struct CodecEval {
     /// At most this many images; 0 takes all
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub images: usize,
+    /// Compare without loss alone, which takes a tenth of the time
+    #[arg(long, conflicts_with_all = ["search", "out"])]
+    pub lossless: bool,
     /// Also a curve of codes chosen for rate and distortion, which takes longer
     #[arg(long)]
     pub search: bool,

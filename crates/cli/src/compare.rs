@@ -19,6 +19,7 @@ pub fn eval(args: &CodecEval) -> Result<()> {
         workers: &mut workers,
         identity,
         images: &source.images,
+        lossy: !args.lossless,
         search: args.search,
         watch: &|images| progress.inc(images as u64),
     };
@@ -53,9 +54,11 @@ pub fn eval(args: &CodecEval) -> Result<()> {
     let (titles, rows) = pages::lossless_table(&comparison);
     table(&titles, &rows);
     line("");
-    let (titles, rows) = pages::lossy_table(&comparison);
-    table(&titles, &rows);
-    line("");
+    if !args.lossless {
+        let (titles, rows) = pages::lossy_table(&comparison);
+        table(&titles, &rows);
+        line("");
+    }
     pages::notes(&comparison).iter().for_each(line);
     files
         .iter()

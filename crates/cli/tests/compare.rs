@@ -141,6 +141,19 @@ fn a_run_has_images_of_its_own() {
     }
 }
 
+#[test]
+fn what_has_a_loss_can_be_left_out() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let told = eval(&scratch, &["run", "--images", "4", "--lossless", "--json"]).json();
+    assert_eq!(told["lossy"], serde_json::json!([]));
+    // The model, then plain prediction alone: neither is above the other's choice.
+    let ours = find(&told["lossless"], "rrvq, one file");
+    let bytes = |row: &Value| row["bytes"].as_u64().unwrap();
+    assert!(bytes(ours[0]) <= bytes(ours[1]), "{ours:?}");
+    assert_eq!(ours[1]["encoder"], "plain prediction alone");
+}
+
 /// A program that fails is named with what it said, and the others go on.
 #[cfg(unix)]
 #[test]

@@ -146,6 +146,8 @@ pub struct Contest<'a> {
     pub identity: Identity,
     /// Without profile and orientation, as [`source::images`] gives them.
     pub images: &'a [Image],
+    /// Whether codecs with loss are compared too.
+    pub lossy: bool,
     /// Also choose codes for rate and distortion.
     pub search: bool,
     /// Told after each image of each codec and setting.
@@ -158,8 +160,11 @@ impl Contest<'_> {
         let sheets = if sheet(self.images).is_some() { 1 } else { 0 };
         let count = self.images.len();
         let lossless = rivals::lossless().0.len() * (count + sheets);
-        let settings: usize = rivals::lossy().0.iter().map(|r| r.settings().len()).sum();
-        lossless + settings * count + ours::length(self.workers, count, self.search)
+        let settings: usize = match self.lossy {
+            true => rivals::lossy().0.iter().map(|r| r.settings().len()).sum(),
+            false => 0,
+        };
+        lossless + settings * count + ours::length(self, count)
     }
 
     /// Compares. A rival that fails is left out and named; a failure of our own is an error.
@@ -201,6 +206,9 @@ impl Contest<'_> {
                 });
                 keep(together, &name, &mut out.lossless, &mut out.left_out);
             }
+        }
+        if !self.lossy {
+            return Ok(out);
         }
         let plain: Vec<Image> = self.images.iter().map(without_alpha).collect();
         // A model of grey pictures cannot show colours, though it can store them by prediction.

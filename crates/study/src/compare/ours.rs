@@ -19,8 +19,12 @@ const NOTHING: Size = Size {
 };
 
 /// How often the images will be told of.
-pub fn length(workers: &Workers, images: usize, search: bool) -> usize {
-    (3 + ways(search).count() * layers(workers)) * images
+pub fn length(contest: &Contest, images: usize) -> usize {
+    let points = match contest.lossy {
+        true => ways(contest.search).count() * layers(contest.workers),
+        false => 0,
+    };
+    (3 + points) * images
 }
 
 /// Without loss: all images in one file, the same by plain prediction alone, and a file for each. Also how many images of
