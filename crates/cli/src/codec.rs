@@ -258,7 +258,7 @@ pub fn save(args: &Decompress, image: &Image) -> Result<()> {
             path.display()
         )));
     }
-    let png = image.to_png()?;
+    let png = image.to_png();
     write_atomic(&path, |file| file.write_all(&png))
 }
 

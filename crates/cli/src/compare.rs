@@ -5,7 +5,7 @@ use crate::terminal::{bar, line, table};
 use rrvq::{Result, Trained};
 use rrvq_codec::CodingModel;
 use rrvq_study::compare::{
-    Comparison, Contest, LeftOut, Row, Verdict, figure, pages, quality, source,
+    Comparison, Contest, LeftOut, Prefix, Row, Verdict, figure, pages, quality, source,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ pub fn eval(args: &CodecEval) -> Result<()> {
         workers: &mut workers,
         identity,
         images: &source.images,
+        lossy: !args.lossless,
         search: args.search,
         watch: &|images| progress.inc(images as u64),
     };
@@ -53,9 +54,11 @@ pub fn eval(args: &CodecEval) -> Result<()> {
     let (titles, rows) = pages::lossless_table(&comparison);
     table(&titles, &rows);
     line("");
-    let (titles, rows) = pages::lossy_table(&comparison);
-    table(&titles, &rows);
-    line("");
+    if !args.lossless {
+        let (titles, rows) = pages::lossy_table(&comparison);
+        table(&titles, &rows);
+        line("");
+    }
     pages::notes(&comparison).iter().for_each(line);
     files
         .iter()
@@ -66,7 +69,7 @@ pub fn eval(args: &CodecEval) -> Result<()> {
 fn told(args: &CodecEval, what: &str, comparison: &Comparison, files: &[PathBuf]) -> Value {
     let row = |row: &Row| {
         let mut told = json!({
-            "codec": row.codec, "setting": row.setting, "files": row.size.files, "bytes": row.size.bytes,
+            "codec": row.codec, "encoder": row.encoder, "setting": row.setting, "files": row.size.files, "bytes": row.size.bytes,
             "header_bytes": row.size.header, "bits_per_pixel": comparison.bits_per_pixel(row),
             "bits_per_sample": comparison.bits_per_sample(row),
             "encode_core_seconds": row.encode.as_secs_f64(), "decode_core_seconds": row.decode.as_secs_f64(),
@@ -86,11 +89,18 @@ fn told(args: &CodecEval, what: &str, comparison: &Comparison, files: &[PathBuf]
     };
     let rows = |rows: &[Row]| rows.iter().map(row).collect::<Vec<_>>();
     let missing = |left: &LeftOut| json!({"codec": left.name, "why": left.why});
+    let prefix = |prefix: &Prefix| {
+        json!({
+            "share": prefix.share, "bits_per_pixel": prefix.bits_per_pixel,
+            "psnr": quality::psnr(prefix.squared_error),
+        })
+    };
     json!({
         "run": args.run, "data": what, "images": comparison.images, "pixels": comparison.pixels,
         "samples": comparison.samples, "threads": comparison.threads,
         "ms_ssim_scales": [comparison.scales.0, comparison.scales.1],
-        "lossless": rows(&comparison.lossless), "lossy": rows(&comparison.lossy),
+        "lossless": rows(&comparison.lossless), "by_model": comparison.by_model,
+        "lossy": rows(&comparison.lossy), "prefixes": comparison.prefixes.iter().map(prefix).collect::<Vec<_>>(),
         "left_out": comparison.left_out.iter().map(missing).collect::<Vec<_>>(), "files": files,
     })
 }

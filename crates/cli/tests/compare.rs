@@ -57,14 +57,13 @@ fn codecs_are_compared_on_a_folder() {
         (&3.into(), &(1200 + 408 + 256).into())
     );
     assert_eq!(told["samples"], 3600 + 408 + 1024);
-    for codec in [
-        "rrvq, one file",
-        "rrvq, a file an image",
-        "PNG",
-        "WebP lossless",
+    for (codec, count) in [
+        ("rrvq, one file", 2),
+        ("rrvq, a file an image", 1),
+        ("PNG", 1),
     ] {
         let rows = find(&told["lossless"], codec);
-        assert_eq!(rows.len(), 1, "{codec}");
+        assert_eq!(rows.len(), count, "{codec}");
         assert_eq!(rows[0]["images_equal"], 3, "{codec}");
         let (bytes, header) = (
             rows[0]["bytes"].as_u64().unwrap(),
@@ -100,6 +99,8 @@ fn codecs_are_compared_on_a_folder() {
         .iter()
         .map(|l| l["why"].as_str().unwrap())
         .collect();
+    assert!(find(&told["lossless"], "WebP lossless").is_empty());
+    assert_eq!(told["prefixes"].as_array().unwrap().len(), 21);
     for program in ["cjxl", "avifenc", "cjpeg", "cwebp"] {
         assert!(
             missing.iter().any(|why| why.contains(program)),
@@ -108,12 +109,14 @@ fn codecs_are_compared_on_a_folder() {
     }
     let page = String::from_utf8(scratch.read("out/report.html")).unwrap();
     assert!(page.contains("WebP lossless") && page.contains("cwebp was not found"));
-    for chart in ["psnr.svg", "psnr-without-headers.svg", "ms-ssim.svg"] {
+    for chart in [
+        "psnr.svg",
+        "psnr-without-headers.svg",
+        "ms-ssim.svg",
+        "prefixes.svg",
+    ] {
         let svg = String::from_utf8(scratch.read(&format!("out/{chart}"))).unwrap();
-        assert!(
-            svg.contains("rrvq, one file") && !svg.contains("NaN"),
-            "{chart}"
-        );
+        assert!(svg.contains("rrvq, ") && !svg.contains("NaN"), "{chart}");
     }
     // Four rows of three pictures, as large as the smallest image's sides.
     let (width, height) = common::png_size(&scratch.read("out/pictures.png"));
@@ -136,6 +139,19 @@ fn a_run_has_images_of_its_own() {
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
+}
+
+#[test]
+fn what_has_a_loss_can_be_left_out() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let told = eval(&scratch, &["run", "--images", "4", "--lossless", "--json"]).json();
+    assert_eq!(told["lossy"], serde_json::json!([]));
+    // The model, then plain prediction alone: neither is above the other's choice.
+    let ours = find(&told["lossless"], "rrvq, one file");
+    let bytes = |row: &Value| row["bytes"].as_u64().unwrap();
+    assert!(bytes(ours[0]) <= bytes(ours[1]), "{ours:?}");
+    assert_eq!(ours[1]["encoder"], "plain prediction alone");
 }
 
 /// A program that fails is named with what it said, and the others go on.

@@ -4,7 +4,8 @@
 //! that lies on its side stays so, and its orientation says how to hold it.
 
 use super::metadata::{self, Metadata};
-use image::{ColorType, DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageReader};
+use super::png::{self, Effort};
+use image::{ColorType, DynamicImage, ImageDecoder, ImageReader};
 use rrvq::error::{Error, Result};
 use rrvq::{limits, whole};
 use std::ffi::{OsStr, OsString};
@@ -141,43 +142,9 @@ impl Image {
         })
     }
 
-    /// The image as the bytes of a PNG file.
-    pub fn to_png(&self) -> Result<Vec<u8>> {
-        let channels = self.channels();
-        let kind = match (channels, self.alpha.is_some()) {
-            (1, false) => ExtendedColorType::L8,
-            (1, true) => ExtendedColorType::La8,
-            (_, false) => ExtendedColorType::Rgb8,
-            (_, true) => ExtendedColorType::Rgba8,
-        };
-        let joined;
-        let samples = match &self.alpha {
-            None => &self.colour,
-            Some(alpha) => {
-                let pixels = self.colour.chunks_exact(channels).zip(alpha);
-                joined = pixels
-                    .flat_map(|(pixel, alpha)| pixel.iter().chain([alpha]))
-                    .copied()
-                    .collect();
-                &joined
-            }
-        };
-        let failed = |error: String| {
-            let name = self.name.display();
-            Error::new(format!("cannot encode {name} as PNG: {error}"))
-        };
-        let mut bytes = Vec::new();
-        let mut encoder = image::codecs::png::PngEncoder::new(&mut bytes);
-        if !self.profile.is_empty() {
-            encoder
-                .set_icc_profile(self.profile.clone())
-                .map_err(|error| failed(error.to_string()))?;
-        }
-        encoder
-            .write_image(samples, self.width as u32, self.height as u32, kind)
-            .map_err(|error| failed(error.to_string()))?;
-        metadata::insert(&mut bytes, &self.metadata, self.orientation);
-        Ok(bytes)
+    /// The image as the bytes of a PNG file, as few as can be.
+    pub fn to_png(&self) -> Vec<u8> {
+        png::encode(self, Effort::Most)
     }
 }
 
@@ -203,6 +170,7 @@ fn split(samples: &[u8], channels: usize) -> (Vec<u8>, Option<Vec<u8>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use image::{ExtendedColorType, ImageEncoder};
 
     fn example(channels: usize, alpha: bool, orientation: u8, profile: &[u8]) -> Image {
         let (width, height) = (5, 4);
@@ -242,7 +210,7 @@ mod tests {
                     let profile: Vec<u8> = (0..999u32).map(|i| (i * i) as u8).collect();
                     for profile in [&profile[..], &[]] {
                         let mut image = example(channels, alpha, orientation, profile);
-                        let back = Image::decode("x", &image.to_png().unwrap()).unwrap();
+                        let back = Image::decode("x", &image.to_png()).unwrap();
                         // The orientation is now in Exif, and stays there.
                         assert_eq!(back.metadata.len(), (orientation != 1) as usize);
                         image.metadata = vec![
@@ -252,7 +220,7 @@ mod tests {
                             (*b"iTXt", b"Title\0\0\0\0\0a picture".to_vec()),
                         ];
                         image.metadata.extend(back.metadata);
-                        let back = Image::decode("x", &image.to_png().unwrap());
+                        let back = Image::decode("x", &image.to_png());
                         assert_eq!(back.as_ref(), Ok(&image));
                     }
                 }

@@ -9,7 +9,8 @@
 //! - [`networks`]: the model as one small program for each layer.
 //! - [`chunk`]: tiles on one stack, by bits back, batch by batch.
 //! - [`plane`]: a predictive coder for transparency, and for images it is better at.
-//! - [`tiles`], [`image`], [`metadata`]: images cut into squares; samples, colour profile and what else a file says of them.
+//! - [`tiles`], [`image`], [`metadata`], [`png`]: images cut into squares; samples, colour profile and what else a file
+//!   says of them; files of them.
 //! - [`container`], `blocks`, [`record`], [`write`], [`read`]: the file. FORMAT.md beside them says all that a second decoder
 //!   needs.
 //! - [`identity`]: which model a file belongs to.
@@ -33,6 +34,7 @@ pub mod neighbours;
 pub mod networks;
 mod pixels;
 pub mod plane;
+pub mod png;
 pub mod prune;
 pub mod read;
 pub mod record;

@@ -4,6 +4,8 @@
 //! What a JPEG or WebP file says is turned into the PNG chunk of the same meaning. Left out is what describes a file's own
 //! form (palettes, histograms, thumbnails of JFIF) and what only its maker understands.
 
+use super::png;
+
 /// Chunks: their kind and data, in the order of the file.
 pub type Metadata = Vec<([u8; 4], Vec<u8>)>;
 
@@ -16,7 +18,6 @@ const KEPT: [&[u8; 4]; 12] = [
     b"zTXt", b"iTXt",
 ];
 
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 const EXIF: &[u8] = b"Exif\0\0";
 const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
 
@@ -50,7 +51,7 @@ fn of_png(file: &[u8]) -> Option<Metadata> {
 
 /// The chunks of a PNG file, as far as they can be followed.
 fn chunks_of(file: &[u8]) -> impl Iterator<Item = (&[u8; 4], &[u8])> {
-    let mut rest = file.strip_prefix(PNG).unwrap_or(&[]);
+    let mut rest = file.strip_prefix(png::START).unwrap_or(&[]);
     std::iter::from_fn(move || {
         let (len, after) = rest.split_first_chunk::<4>()?;
         let (kind, after) = after.split_first_chunk::<4>()?;
@@ -163,30 +164,18 @@ fn exif_of(orientation: u8) -> Vec<u8> {
     exif
 }
 
-/// Puts metadata and orientation right behind a PNG's header.
-pub fn insert(png: &mut Vec<u8>, metadata: &Metadata, orientation: u8) {
-    let mut whole = Vec::new();
-    let mut put = |kind: &[u8; 4], data: &[u8]| {
-        let mut crc = flate2::Crc::new();
-        crc.update(kind);
-        crc.update(data);
-        whole.extend((data.len() as u32).to_be_bytes());
-        whole.extend(kind);
-        whole.extend(data);
-        whole.extend(crc.sum().to_be_bytes());
-    };
+/// Writes metadata and orientation as chunks of a PNG file.
+pub fn put(file: &mut Vec<u8>, metadata: &Metadata, orientation: u8) {
     let told = self::orientation(metadata).unwrap_or(1);
     for (kind, data) in metadata {
         // Should Exif say otherwise, the orientation that was read holds.
         if kind != b"eXIf" || told == orientation {
-            put(kind, data);
+            png::put(file, kind, data);
         }
     }
     if told != orientation {
-        put(b"eXIf", &exif_of(orientation));
+        png::put(file, b"eXIf", &exif_of(orientation));
     }
-    const HEADER_END: usize = PNG.len() + 4 + 4 + 13 + 4;
-    png.splice(HEADER_END..HEADER_END, whole);
 }
 
 /// Metadata as a record has it: each chunk as in a PNG file, without the checksum.

@@ -52,6 +52,8 @@ pub enum Coding {
     Smaller,
     /// The model, whatever it costs: to measure or to test it.
     Model,
+    /// Prediction, to measure it.
+    Prediction,
 }
 
 /// Writes images to a file, `count` of them.
@@ -158,7 +160,11 @@ impl Writer<'_> {
     ) -> Result<()> {
         let check = self.check;
         let known = self.workers.model().config.image_channels;
-        let mut by_model: Vec<bool> = images.iter().map(|i| i.channels() <= known).collect();
+        let wanted = self.coding != Coding::Prediction;
+        let mut by_model: Vec<bool> = images
+            .iter()
+            .map(|image| wanted && image.channels() <= known)
+            .collect();
         // Colours that the model has in any case need no other coding.
         let settled = self.coding == Coding::Model;
         let planes: Vec<Planes> = images

@@ -40,6 +40,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     pub codec: String,
+    /// The program that encoded, its version, and how hard it tried.
+    pub encoder: String,
     /// What it was set to, for instance "quality 50"; empty where there is nothing to set.
     pub setting: String,
     pub size: Size,
@@ -80,6 +82,16 @@ impl Default for Verdict {
     }
 }
 
+/// The first part of a lossy file, over a few images.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prefix {
+    /// Of the file's bytes, and what they are a pixel.
+    pub share: f64,
+    pub bits_per_pixel: f64,
+    /// The squared error over all samples.
+    pub squared_error: f64,
+}
+
 /// Everything that was measured.
 #[derive(Debug, Default)]
 pub struct Comparison {
@@ -89,7 +101,11 @@ pub struct Comparison {
     pub samples: usize,
     pub colours: usize,
     pub lossless: Vec<Row>,
+    /// Images the model coded in one file for all, rather than prediction.
+    pub by_model: usize,
     pub lossy: Vec<Row>,
+    /// What first parts of our lossy files show.
+    pub prefixes: Vec<Prefix>,
     pub left_out: Vec<LeftOut>,
     /// The fewest and the most scales of MS-SSIM, which the images' sizes decide.
     pub scales: (usize, usize),
@@ -130,6 +146,8 @@ pub struct Contest<'a> {
     pub identity: Identity,
     /// Without profile and orientation, as [`source::images`] gives them.
     pub images: &'a [Image],
+    /// Whether codecs with loss are compared too.
+    pub lossy: bool,
     /// Also choose codes for rate and distortion.
     pub search: bool,
     /// Told after each image of each codec and setting.
@@ -142,8 +160,11 @@ impl Contest<'_> {
         let sheets = if sheet(self.images).is_some() { 1 } else { 0 };
         let count = self.images.len();
         let lossless = rivals::lossless().0.len() * (count + sheets);
-        let settings: usize = rivals::lossy().0.iter().map(|r| r.settings().len()).sum();
-        lossless + settings * count + ours::length(self.workers, count, self.search)
+        let settings: usize = match self.lossy {
+            true => rivals::lossy().0.iter().map(|r| r.settings().len()).sum(),
+            false => 0,
+        };
+        lossless + settings * count + ours::length(self, count)
     }
 
     /// Compares. A rival that fails is left out and named; a failure of our own is an error.
@@ -165,7 +186,7 @@ impl Contest<'_> {
             threads: rayon::current_num_threads(),
             ..Comparison::default()
         };
-        out.lossless = ours::lossless(self)?;
+        (out.lossless, out.by_model) = ours::lossless(self)?;
         let (rivals, missing) = rivals::lossless();
         out.left_out.extend(missing);
         let sheet = sheet(self.images);
@@ -186,10 +207,16 @@ impl Contest<'_> {
                 keep(together, &name, &mut out.lossless, &mut out.left_out);
             }
         }
+        if !self.lossy {
+            return Ok(out);
+        }
         let plain: Vec<Image> = self.images.iter().map(without_alpha).collect();
         // A model of grey pictures cannot show colours, though it can store them by prediction.
         match ours::lossy(self, &plain) {
-            Ok(rows) => out.lossy = rows,
+            Ok(rows) => {
+                out.lossy = rows;
+                out.prefixes = ours::prefixes(self, &plain)?;
+            }
             Err(why) => out.leave_out("rrvq with loss", why),
         }
         let (rivals, missing) = rivals::lossy();
@@ -315,6 +342,7 @@ fn tried_all(
     tried.into_iter().for_each(|tried| sum += tried);
     let row = Row {
         codec: rival.name().into(),
+        encoder: rival.encoder(),
         size: sum.size,
         encode: sum.encode,
         decode: sum.decode,

@@ -1,7 +1,7 @@
 //! This codec, measured like the others.
 
 use super::figure::Ours;
-use super::{Contest, Row, Size, Verdict, judge};
+use super::{Contest, Prefix, Row, Size, Verdict, judge, quality};
 use rayon::prelude::*;
 use rrvq::error::Result;
 use rrvq_codec::lossy::{self, Keep, Options};
@@ -19,25 +19,35 @@ const NOTHING: Size = Size {
 };
 
 /// How often the images will be told of.
-pub fn length(workers: &Workers, images: usize, search: bool) -> usize {
-    (2 + ways(search).count() * layers(workers)) * images
+pub fn length(contest: &Contest, images: usize) -> usize {
+    let points = match contest.lossy {
+        true => ways(contest.search).count() * layers(contest.workers),
+        false => 0,
+    };
+    (3 + points) * images
 }
 
-/// Without loss: all images in one file, and a file for each.
-pub fn lossless(contest: &mut Contest) -> Result<Vec<Row>> {
+/// Without loss: all images in one file, the same by plain prediction alone, and a file for each. Also how many images of
+/// the first the model has.
+pub fn lossless(contest: &mut Contest) -> Result<(Vec<Row>, usize)> {
     let images = contest.images;
     for few in warming(contest.workers, images) {
-        through(contest, few)?;
+        through(contest, few, Coding::Smaller)?;
     }
-    let mut together = through(contest, images)?;
+    let (mut together, by_model) = through(contest, images, Coding::Smaller)?;
     together.codec = "rrvq, one file".into();
+    together.encoder = "the model or prediction, whichever is smaller".into();
+    (contest.watch)(images.len());
+    let (mut predicted, _) = through(contest, images, Coding::Prediction)?;
+    predicted.codec = "rrvq, one file".into();
+    predicted.encoder = "plain prediction alone".into();
     (contest.watch)(images.len());
     let mut alone = Row {
         size: NOTHING,
         ..Row::default()
     };
     for image in images {
-        let row = through(contest, std::slice::from_ref(image))?;
+        let (row, _) = through(contest, std::slice::from_ref(image), Coding::Smaller)?;
         alone.size += row.size;
         alone.encode += row.encode;
         alone.decode += row.decode;
@@ -47,7 +57,8 @@ pub fn lossless(contest: &mut Contest) -> Result<Vec<Row>> {
         (contest.watch)(1);
     }
     alone.codec = "rrvq, a file an image".into();
-    Ok(vec![together, alone])
+    alone.encoder = together.encoder.clone();
+    Ok((vec![together, predicted, alone], by_model))
 }
 
 /// A few images, and one: programs for batches of every size are compiled on them before anything is timed. Of large images
@@ -71,14 +82,14 @@ fn of_all_cores(start: Instant) -> Duration {
     start.elapsed() * rayon::current_num_threads() as u32
 }
 
-/// Images through one file and back.
-fn through(contest: &mut Contest, images: &[Image]) -> Result<Row> {
+/// Images through one file and back, and how many of them the model has.
+fn through(contest: &mut Contest, images: &[Image], coding: Coding) -> Result<(Row, usize)> {
     let start = Instant::now();
     let mut file = Vec::new();
     let mut writer = Writer {
         workers: contest.workers,
         identity: contest.identity,
-        coding: Coding::Smaller,
+        coding,
         check: false,
         watch: &|_| {},
     };
@@ -96,7 +107,7 @@ fn through(contest: &mut Contest, images: &[Image]) -> Result<Row> {
     let decode = of_all_cores(start);
     // Names were tidied; what counts is the samples.
     let same = |(a, b): &(&Image, &Image)| a.colour == b.colour && a.alpha == b.alpha;
-    Ok(Row {
+    let row = Row {
         size: Size {
             files: 1,
             bytes: summary.bytes,
@@ -106,7 +117,8 @@ fn through(contest: &mut Contest, images: &[Image]) -> Result<Row> {
         decode,
         verdict: Verdict::Equal(images.iter().zip(&back).filter(same).count()),
         ..Row::default()
-    })
+    };
+    Ok((row, summary.by_model))
 }
 
 /// A file with loss and what came back of it.
@@ -213,6 +225,7 @@ fn judged(name: &str, dropped: usize, images: &[Image], point: Point) -> Row {
     let samples: usize = images.iter().map(|i| i.colour.len()).sum();
     Row {
         codec: name.into(),
+        encoder: "codes of the hierarchy".into(),
         setting: match dropped {
             0 => "all layers".into(),
             dropped => format!("drop {dropped}"),
@@ -229,6 +242,42 @@ fn judged(name: &str, dropped: usize, images: &[Image], point: Point) -> Row {
 
 fn layers(workers: &Workers) -> usize {
     workers.model().config.layers()
+}
+
+/// Images whose files are cut off, and places to cut at.
+const CUT_IMAGES: usize = 8;
+const CUTS: usize = 20;
+
+/// What the first parts of single files with all layers show, over the first images: after the header, and after each
+/// twentieth of what follows.
+pub fn prefixes(contest: &mut Contest, images: &[Image]) -> Result<Vec<Prefix>> {
+    let images = &images[..images.len().min(CUT_IMAGES)];
+    let (mut errors, mut bytes) = ([0.0; CUTS + 1], [0; CUTS + 1]);
+    for image in images {
+        let one = std::slice::from_ref(image);
+        let file = lossy::encode(contest.workers, contest.identity, one, &Options::default())?;
+        for cut in 0..=CUTS {
+            let len = file.header + cut * (file.bytes.len() - file.header) / CUTS;
+            let mut reader = lossy::Reader::new(&file.bytes[..len])?;
+            let shown = reader
+                .segment(contest.workers, &|_| {})?
+                .unwrap_or_default();
+            for outcome in shown {
+                let shown = outcome.image?.colour;
+                errors[cut] += quality::squared_error(&image.colour, &shown) * shown.len() as f64;
+            }
+            bytes[cut] += len;
+        }
+    }
+    let pixels: usize = images.iter().map(|image| image.width * image.height).sum();
+    let samples: usize = images.iter().map(|image| image.colour.len()).sum();
+    let whole = bytes[CUTS];
+    let prefix = |(squared_error, bytes): (f64, usize)| Prefix {
+        share: bytes as f64 / whole as f64,
+        bits_per_pixel: 8.0 * bytes as f64 / pixels as f64,
+        squared_error: squared_error / samples as f64,
+    };
+    Ok(errors.into_iter().zip(bytes).map(prefix).collect())
 }
 
 /// Single files of a few images with all layers, for the figure.

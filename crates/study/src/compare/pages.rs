@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub type Drawn = (Vec<Shown>, Picture);
 
 /// PSNR over bits a pixel, the same without headers, and MS-SSIM over bits a pixel.
-pub fn charts(comparison: &Comparison) -> [Chart; 3] {
+pub fn charts(comparison: &Comparison) -> [Chart; 4] {
     let whole = |row: &Row| Some(comparison.bits_per_pixel(row));
     let bare = |row: &Row| comparison.bare_bits_per_pixel(row);
     let decibels = |error: f64, _| quality::psnr(error);
@@ -29,7 +29,25 @@ pub fn charts(comparison: &Comparison) -> [Chart; 3] {
             &decibels,
         ),
         chart(comparison, named("MS-SSIM"), &similarity, &whole, &alike),
+        prefixes(comparison),
     ]
+}
+
+/// PSNR over how much of a lossy file has arrived.
+fn prefixes(comparison: &Comparison) -> Chart {
+    let points = comparison.prefixes.iter();
+    let points = points.map(|p| (100.0 * p.share, quality::psnr(p.squared_error)));
+    Chart {
+        title: "What the first part of a file with loss shows".into(),
+        x_label: "bytes that have arrived, %".into(),
+        y_label: "PSNR, dB".into(),
+        log_x: false,
+        dots: true,
+        series: vec![Series::new(
+            "rrvq, a file an image, all layers",
+            points.collect(),
+        )],
+    }
 }
 
 /// How many scales MS-SSIM had, in words.
@@ -85,6 +103,7 @@ pub fn lossless_table(comparison: &Comparison) -> (Vec<&'static str>, Vec<Vec<St
         };
         vec![
             row.codec.clone(),
+            row.encoder.clone(),
             format!("{:.3}", comparison.bits_per_pixel(row)),
             format!("{:.3}", comparison.bits_per_sample(row)),
             header_cell(row),
@@ -95,6 +114,7 @@ pub fn lossless_table(comparison: &Comparison) -> (Vec<&'static str>, Vec<Vec<St
     };
     let titles = vec![
         "lossless",
+        "encoder",
         "bits/pixel",
         "bits/sample",
         "header bytes/file",
@@ -121,6 +141,7 @@ pub fn lossy_table(comparison: &Comparison) -> (Vec<&'static str>, Vec<Vec<Strin
         let bare = comparison.bare_bits_per_pixel(row);
         vec![
             row.codec.clone(),
+            row.encoder.clone(),
             row.setting.clone(),
             format!("{:.3}", comparison.bits_per_pixel(row)),
             bare.map_or("–".into(), |bits| format!("{bits:.3}")),
@@ -133,6 +154,7 @@ pub fn lossy_table(comparison: &Comparison) -> (Vec<&'static str>, Vec<Vec<Strin
     };
     let titles = vec![
         "lossy",
+        "encoder",
         "setting",
         "bits/pixel",
         "no header",
@@ -164,7 +186,10 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
             "speed is that of one core (time times the {} threads); other programs' includes their start and a PNG file",
             comparison.threads
         ),
-        "JPEG without a program's name is written by this one, with full colour and the standard tables".into(),
+        format!(
+            "the model codes {} of {} images in one file for all; the others are smaller by plain prediction",
+            comparison.by_model, comparison.images
+        ),
         format!(
             "PSNR is of the mean squared error of all colour samples; MS-SSIM is the mean over images, {}",
             scales(comparison)
@@ -205,7 +230,12 @@ pub fn write(
     std::fs::create_dir_all(dir).map_err(|error| Error::io("create", dir, error))?;
     let mut paths = Vec::new();
     let charts = charts(comparison);
-    let names = ["psnr.svg", "psnr-without-headers.svg", "ms-ssim.svg"];
+    let names = [
+        "psnr.svg",
+        "psnr-without-headers.svg",
+        "ms-ssim.svg",
+        "prefixes.svg",
+    ];
     for (chart, name) in charts.iter().zip(names) {
         let path = dir.join(name);
         write_atomic(&path, |out| out.write_all(chart.to_svg().as_bytes()))?;

@@ -6,7 +6,7 @@
 use super::rivals::{LeftOut, Rival, read};
 use image::DynamicImage;
 use rrvq::error::{Error, Result};
-use rrvq_codec::Image;
+use rrvq_codec::{Image, png};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A codec and the programs that make it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
-    JxlLossless,
+    WebpLossless,
+    /// With an effort: 7 is the default, 9 the most.
+    JxlLossless(u8),
     AvifLossless,
     Cjpeg,
     Webp,
@@ -25,9 +27,10 @@ pub enum Tool {
 impl Tool {
     fn name(self) -> &'static str {
         match self {
-            Tool::JxlLossless => "JPEG XL lossless",
+            Tool::WebpLossless => "WebP lossless",
+            Tool::JxlLossless(_) => "JPEG XL lossless",
             Tool::AvifLossless => "AVIF lossless",
-            Tool::Cjpeg => "JPEG, cjpeg -optimize",
+            Tool::Cjpeg => "JPEG, cjpeg",
             Tool::Webp => "WebP",
             Tool::Jxl => "JPEG XL",
             Tool::Avif => "AVIF",
@@ -37,20 +40,40 @@ impl Tool {
     /// The encoder, and the decoder where this program cannot read the format.
     fn programs(self) -> &'static [&'static str] {
         match self {
-            Tool::JxlLossless | Tool::Jxl => &["cjxl", "djxl"],
+            Tool::JxlLossless(_) | Tool::Jxl => &["cjxl", "djxl"],
             Tool::AvifLossless | Tool::Avif => &["avifenc", "avifdec"],
             Tool::Cjpeg => &["cjpeg"],
-            Tool::Webp => &["cwebp"],
+            Tool::Webp | Tool::WebpLossless => &["cwebp"],
+        }
+    }
+
+    /// How hard it is told to try.
+    fn effort(self) -> String {
+        match self {
+            Tool::WebpLossless => "-z 9".into(),
+            Tool::JxlLossless(effort) => format!("effort {effort}"),
+            Tool::Jxl => "effort 7".into(),
+            Tool::AvifLossless | Tool::Avif => "speed 6".into(),
+            Tool::Cjpeg => "-optimize".into(),
+            Tool::Webp => "-m 6".into(),
+        }
+    }
+
+    /// The argument that makes it say its version.
+    fn asks_version(self) -> &'static str {
+        match self {
+            Tool::WebpLossless | Tool::Webp | Tool::Cjpeg => "-version",
+            _ => "--version",
         }
     }
 
     /// The ending by which the decoder knows the format.
     fn ending(self) -> &'static str {
         match self {
-            Tool::JxlLossless | Tool::Jxl => "jxl",
+            Tool::JxlLossless(_) | Tool::Jxl => "jxl",
             Tool::AvifLossless | Tool::Avif => "avif",
             Tool::Cjpeg => "jpg",
-            Tool::Webp => "webp",
+            Tool::Webp | Tool::WebpLossless => "webp",
         }
     }
 }
@@ -60,6 +83,7 @@ pub struct Program {
     tool: Tool,
     paths: Vec<PathBuf>,
     folder: Folder,
+    version: String,
 }
 
 impl Program {
@@ -85,6 +109,7 @@ impl Program {
         }
         let folder = Folder::new().map_err(|error| left_out(error.to_string()))?;
         Ok(Program {
+            version: version_of(&paths[0], tool.asks_version()),
             tool,
             paths,
             folder,
@@ -114,22 +139,46 @@ impl Program {
     }
 }
 
+/// The version a program says it has: the first word with a digit and a dot.
+fn version_of(program: &Path, argument: &str) -> String {
+    let asked = Command::new(program)
+        .arg(argument)
+        .stdin(Stdio::null())
+        .output();
+    let said = asked.map_or(Vec::new(), |said| [said.stdout, said.stderr].concat());
+    let said = String::from_utf8_lossy(&said);
+    let mut words = said
+        .split_whitespace()
+        .map(|word| word.trim_matches(['v', ',']));
+    let is_version =
+        |word: &&str| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit());
+    words
+        .find(is_version)
+        .unwrap_or("of unknown version")
+        .into()
+}
+
 impl Rival for Program {
     fn name(&self) -> &str {
         self.tool.name()
     }
 
+    fn encoder(&self) -> String {
+        let (program, effort) = (self.tool.programs()[0], self.tool.effort());
+        format!("{program} {}, {effort}", self.version)
+    }
+
     fn knob(&self) -> &str {
         match self.tool {
-            Tool::Jxl | Tool::JxlLossless => "distance",
+            Tool::Jxl | Tool::JxlLossless(_) => "distance",
             Tool::Avif | Tool::AvifLossless => "quantizer",
-            Tool::Cjpeg | Tool::Webp => "quality",
+            Tool::Cjpeg | Tool::Webp | Tool::WebpLossless => "quality",
         }
     }
 
     fn settings(&self) -> &[f64] {
         match self.tool {
-            Tool::JxlLossless | Tool::AvifLossless => &[0.0],
+            Tool::WebpLossless | Tool::JxlLossless(_) | Tool::AvifLossless => &[0.0],
             Tool::Cjpeg => &super::rivals::JPEG_QUALITIES,
             Tool::Webp => &[0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 98.0],
             Tool::Jxl => &[15.0, 10.0, 7.0, 5.0, 3.0, 2.0, 1.0, 0.5],
@@ -146,23 +195,29 @@ impl Rival for Program {
         let output = self.folder.file(self.tool.ending());
         let bytes = match self.tool {
             Tool::Cjpeg => portable_map(image),
-            _ => image.to_png()?,
+            _ => png::encode(image, png::Effort::Quick),
         };
         input.write(&bytes)?;
         let setting = setting.to_string();
         let (from, to) = (input.path(), output.path());
+        let out = Path::new("-o");
         match self.tool {
-            Tool::JxlLossless => {
-                self.call(0, &["-d", "0", "--num_threads=0", "--quiet"], &[from, to])
+            Tool::WebpLossless => {
+                let fixed = ["-quiet", "-lossless", "-z", "9", "-exact"];
+                self.call(0, &fixed, &[from, out, to])
             }
-            Tool::Jxl => self.call(
-                0,
-                &["-d", &setting, "--num_threads=0", "--quiet"],
-                &[from, to],
-            ),
-            Tool::AvifLossless => self.call(0, &["--lossless", "-j", "1"], &[from, to]),
+            Tool::JxlLossless(effort) => {
+                let effort = effort.to_string();
+                let fixed = ["-d", "0", "-e", &effort, "--num_threads=0", "--quiet"];
+                self.call(0, &fixed, &[from, to])
+            }
+            Tool::Jxl => {
+                let fixed = ["-d", &setting, "-e", "7", "--num_threads=0", "--quiet"];
+                self.call(0, &fixed, &[from, to])
+            }
+            Tool::AvifLossless => self.call(0, &["--lossless", "-s", "6", "-j", "1"], &[from, to]),
             Tool::Avif => {
-                let fixed = ["--min", &setting, "--max", &setting, "-j", "1"];
+                let fixed = ["--min", &setting, "--max", &setting, "-s", "6", "-j", "1"];
                 self.call(0, &fixed, &[from, to])
             }
             Tool::Cjpeg => self.call(
@@ -170,11 +225,7 @@ impl Rival for Program {
                 &["-quality", &setting, "-baseline", "-optimize", "-outfile"],
                 &[to, from],
             ),
-            Tool::Webp => self.call(
-                0,
-                &["-quiet", "-m", "6", "-q", &setting],
-                &[from, Path::new("-o"), to],
-            ),
+            Tool::Webp => self.call(0, &["-quiet", "-m", "6", "-q", &setting], &[from, out, to]),
         }?;
         output.read()
     }
@@ -189,7 +240,7 @@ impl Rival for Program {
         );
         input.write(file)?;
         let alone: &[&str] = match self.tool {
-            Tool::Jxl | Tool::JxlLossless => &["--num_threads=0", "--quiet"],
+            Tool::Jxl | Tool::JxlLossless(_) => &["--num_threads=0", "--quiet"],
             _ => &["-j", "1"],
         };
         self.call(1, alone, &[input.path(), output.path()])?;
@@ -266,7 +317,12 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        for tool in [Tool::JxlLossless, Tool::Webp, Tool::Avif, Tool::Cjpeg] {
+        for tool in [
+            Tool::JxlLossless(7),
+            Tool::WebpLossless,
+            Tool::Avif,
+            Tool::Cjpeg,
+        ] {
             let said = Program::find_in(tool, "/nowhere".as_ref()).err().unwrap();
             assert_eq!(said.name, tool.name());
             assert!(said.why.contains(tool.programs()[0]), "{said:?}");
@@ -287,10 +343,11 @@ mod tests {
         // The last argument but one into the last.
         make(
             "cjxl",
-            "for last; do from=$to; to=$last; done; cp \"$from\" \"$to\"",
+            "[ \"$1\" = --version ] && echo cjxl v0.7.0 [AVX2] && exit\n\
+             for last; do from=$to; to=$last; done; cp \"$from\" \"$to\"",
         );
         let folders = place.path();
-        let said = Program::find_in(Tool::JxlLossless, folders.as_os_str());
+        let said = Program::find_in(Tool::JxlLossless(9), folders.as_os_str());
         assert!(said.err().unwrap().why.contains("djxl"));
         make(
             "djxl",
@@ -310,9 +367,10 @@ mod tests {
             orientation: 1,
             metadata: Vec::new(),
         };
-        let program = Program::find_in(Tool::JxlLossless, folders.as_os_str())
+        let program = Program::find_in(Tool::JxlLossless(9), folders.as_os_str())
             .ok()
             .unwrap();
+        assert_eq!(program.encoder(), "cjxl 0.7.0, effort 9");
         let file = program.encode(&image, 0.0).unwrap();
         let back = program.decode(&file).unwrap();
         assert!(super::super::rivals::is_same(&back, &image));
@@ -323,6 +381,7 @@ mod tests {
         let failing = Program::find_in(Tool::Webp, folders.as_os_str())
             .ok()
             .unwrap();
+        assert_eq!(failing.encoder(), "cwebp of unknown version, -m 6");
         let said = failing.encode(&image, 50.0).unwrap_err().to_string();
         assert!(
             said.contains("cwebp failed") && said.contains("no such setting"),

@@ -4,7 +4,7 @@
 //! table that leaves something out in silence says more than it knows.
 
 use super::programs::{Program, Tool};
-use image::codecs::{jpeg, png, webp};
+use image::codecs::jpeg;
 use image::{DynamicImage, ExtendedColorType, ImageEncoder};
 use rrvq::error::{Error, Result};
 use rrvq_codec::Image;
@@ -12,6 +12,8 @@ use rrvq_codec::Image;
 /// A codec to compare with.
 pub trait Rival: Sync {
     fn name(&self) -> &str;
+    /// The program that encodes, its version, and how hard it tries.
+    fn encoder(&self) -> String;
     /// What its settings are called in a table: "quality", "distance".
     fn knob(&self) -> &str;
     /// Settings worth trying; of a lossless codec one, without meaning.
@@ -34,8 +36,14 @@ pub type Found = (Vec<Box<dyn Rival>>, Vec<LeftOut>);
 
 /// Codecs without loss.
 pub fn lossless() -> Found {
-    let inside: Vec<Box<dyn Rival>> = vec![Box::new(Inside::Png), Box::new(Inside::WebpLossless)];
-    with_programs(inside, &[Tool::JxlLossless, Tool::AvifLossless])
+    let inside: Vec<Box<dyn Rival>> = vec![Box::new(Inside::Png)];
+    let programs = [
+        Tool::WebpLossless,
+        Tool::JxlLossless(7),
+        Tool::JxlLossless(9),
+        Tool::AvifLossless,
+    ];
+    with_programs(inside, &programs)
 }
 
 /// Codecs with loss.
@@ -49,7 +57,8 @@ fn with_programs(mut rivals: Vec<Box<dyn Rival>>, tools: &[Tool]) -> Found {
     for tool in tools {
         match Program::find(*tool) {
             Ok(program) => rivals.push(Box::new(program)),
-            Err(why) => missing.push(why),
+            Err(why) if !missing.contains(&why) => missing.push(why),
+            Err(_) => {}
         }
     }
     (rivals, missing)
@@ -59,7 +68,6 @@ fn with_programs(mut rivals: Vec<Box<dyn Rival>>, tools: &[Tool]) -> Found {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Inside {
     Png,
-    WebpLossless,
     Jpeg,
 }
 
@@ -72,9 +80,16 @@ impl Rival for Inside {
     fn name(&self) -> &str {
         match self {
             Inside::Png => "PNG",
-            Inside::WebpLossless => "WebP lossless",
             Inside::Jpeg => "JPEG",
         }
+    }
+
+    fn encoder(&self) -> String {
+        match self {
+            Inside::Png => "this program, best of all filters",
+            Inside::Jpeg => "this program, standard tables, full colour",
+        }
+        .into()
     }
 
     fn knob(&self) -> &str {
@@ -93,13 +108,7 @@ impl Rival for Inside {
         let (samples, kind) = joined(image);
         let (width, height) = (image.width as u32, image.height as u32);
         let written = match self {
-            Inside::Png => {
-                let (best, filter) = (png::CompressionType::Best, png::FilterType::Adaptive);
-                png::PngEncoder::new_with_quality(&mut file, best, filter)
-                    .write_image(&samples, width, height, kind)
-            }
-            Inside::WebpLossless => webp::WebPEncoder::new_lossless(&mut file)
-                .write_image(&samples, width, height, kind),
+            Inside::Png => return Ok(image.to_png()),
             Inside::Jpeg => jpeg::JpegEncoder::new_with_quality(&mut file, setting as u8)
                 .write_image(&samples, width, height, kind),
         };
@@ -197,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_is_lossless_gives_every_kind_back() {
-        for rival in [Inside::Png, Inside::WebpLossless] {
+        for rival in [Inside::Png] {
             for (channels, alpha) in [(1, false), (1, true), (3, false), (3, true)] {
                 let image = image(channels, alpha);
                 let file = rival.encode(&image, 0.0).unwrap();

@@ -1,0 +1,323 @@
+//! PNG files as small as a good encoder makes them: images that are decompressed should not be larger than they were.
+//!
+//! Each way to filter rows suits other pictures, and so does a palette where there are few colours; all are tried. Reading is
+//! the image crate's business.
+
+use super::image::Image;
+use super::metadata;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::io::Write;
+
+pub const START: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// How long to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// One way, as fast as it goes: for files that are read once.
+    Quick,
+    /// All ways, packed as tightly as DEFLATE can be.
+    Most,
+}
+
+/// Which filter the rows have.
+#[derive(Clone, Copy)]
+enum Filter {
+    /// The same for all: 0 none, 1 left, 2 above, 3 mean of both, 4 Paeth's.
+    Fixed(u8),
+    /// For each row the one whose bytes are smallest.
+    Smallest,
+}
+
+/// Rows before filtering: their bytes one after another, and how a header describes them.
+struct Form {
+    rows: Vec<u8>,
+    row_bytes: usize,
+    /// Bytes to the sample of the pixel before.
+    step: usize,
+    depth: u8,
+    kind: u8,
+    /// Entries of the palette, and their transparency.
+    palette: Option<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+/// The bytes of a PNG file.
+pub fn encode(image: &Image, effort: Effort) -> Vec<u8> {
+    let plain = plain(image);
+    let packed = match effort {
+        Effort::Quick => None,
+        Effort::Most => with_palette(image),
+    };
+    let mut ways = vec![(&plain, Filter::Smallest)];
+    if effort == Effort::Most {
+        ways.extend([0, 1, 2, 4].map(|filter| (&plain, Filter::Fixed(filter))));
+        ways.extend(packed.iter().map(|form| (form, Filter::Fixed(0))));
+    }
+    let level = match effort {
+        Effort::Quick => Compression::fast(),
+        Effort::Most => Compression::best(),
+    };
+    let tried = ways.into_par_iter().map(|(form, filter)| {
+        let data = zlib(&filtered(form, filter), level);
+        let chunk = |data: &Vec<u8>| data.len() + 12;
+        let palette = form.palette.as_ref().map_or(0, |(colours, alpha)| {
+            chunk(colours) + alpha.as_ref().map_or(0, chunk)
+        });
+        (data.len() + palette, form, data)
+    });
+    let smallest = tried.min_by_key(|(len, ..)| *len);
+    let (_, form, data) = smallest.unwrap_or((0, &plain, Vec::new()));
+    let mut header = (image.width as u32).to_be_bytes().to_vec();
+    header.extend((image.height as u32).to_be_bytes());
+    header.extend([form.depth, form.kind, 0, 0, 0]);
+    let mut file = START.to_vec();
+    put(&mut file, b"IHDR", &header);
+    metadata::put(&mut file, &image.metadata, image.orientation);
+    if !image.profile.is_empty() {
+        let packed = zlib(&image.profile, Compression::best());
+        put(
+            &mut file,
+            b"iCCP",
+            &[b"ICC profile\0\0", &packed[..]].concat(),
+        );
+    }
+    if let Some((colours, alpha)) = &form.palette {
+        put(&mut file, b"PLTE", colours);
+        alpha
+            .iter()
+            .for_each(|alpha| put(&mut file, b"tRNS", alpha));
+    }
+    put(&mut file, b"IDAT", &data);
+    put(&mut file, b"IEND", &[]);
+    file
+}
+
+/// Writes a chunk.
+pub fn put(file: &mut Vec<u8>, kind: &[u8; 4], data: &[u8]) {
+    let mut crc = flate2::Crc::new();
+    crc.update(kind);
+    crc.update(data);
+    file.extend((data.len() as u32).to_be_bytes());
+    file.extend(kind);
+    file.extend(data);
+    file.extend(crc.sum().to_be_bytes());
+}
+
+fn zlib(bytes: &[u8], level: Compression) -> Vec<u8> {
+    let mut packer = ZlibEncoder::new(Vec::new(), level);
+    // A list of bytes takes whatever is written to it.
+    let written = packer.write_all(bytes).and_then(|()| packer.finish());
+    written.unwrap_or_default()
+}
+
+/// Samples of eight bits, transparency among them.
+fn plain(image: &Image) -> Form {
+    let channels = image.channels();
+    let rows = match &image.alpha {
+        None => image.colour.clone(),
+        Some(alpha) => {
+            let pixels = image.colour.chunks_exact(channels).zip(alpha);
+            let pixels = pixels.flat_map(|(pixel, alpha)| pixel.iter().chain([alpha]));
+            pixels.copied().collect()
+        }
+    };
+    let step = channels + image.alpha.is_some() as usize;
+    Form {
+        rows,
+        row_bytes: image.width * step,
+        step,
+        depth: 8,
+        kind: [0, 4, 2, 6][step - 1],
+        palette: None,
+    }
+}
+
+/// Coloured pixels as numbers of at most 256 colours, in as few bits as they need. Grey stays grey.
+fn with_palette(image: &Image) -> Option<Form> {
+    if image.channels() != 3 {
+        return None;
+    }
+    let pixels = image.colour.chunks_exact(3).enumerate();
+    let pixels = pixels.map(|(at, colour)| {
+        let alpha = image.alpha.as_ref().map_or(255, |alpha| alpha[at]);
+        [colour[0], colour[1], colour[2], alpha]
+    });
+    let mut numbers: HashMap<[u8; 4], u8> = HashMap::new();
+    let (mut found, mut indices) = (Vec::new(), Vec::with_capacity(image.colour.len() / 3));
+    for pixel in pixels {
+        let number = *numbers.entry(pixel).or_insert_with(|| {
+            found.push(pixel);
+            (found.len() - 1) as u8
+        });
+        if found.len() > 256 {
+            return None;
+        }
+        indices.push(number);
+    }
+    let depth = match found.len() {
+        0..=2 => 1,
+        3..=4 => 2,
+        5..=16 => 4,
+        _ => 8,
+    };
+    let mut rows = Vec::new();
+    for row in indices.chunks_exact(image.width) {
+        for byte in row.chunks(8 / depth) {
+            let shifts = (0..8).step_by(depth).rev();
+            rows.push(
+                byte.iter()
+                    .zip(shifts)
+                    .fold(0, |all, (index, shift)| all | index << shift),
+            );
+        }
+    }
+    let alpha = || found.iter().map(|colour| colour[3]).collect();
+    Some(Form {
+        row_bytes: (image.width * depth).div_ceil(8),
+        rows,
+        step: 1,
+        depth: depth as u8,
+        kind: 3,
+        palette: Some((
+            found
+                .iter()
+                .flat_map(|colour| &colour[..3])
+                .copied()
+                .collect(),
+            image.alpha.is_some().then(alpha),
+        )),
+    })
+}
+
+/// Rows with their filters' numbers before them.
+fn filtered(form: &Form, filter: Filter) -> Vec<u8> {
+    let mut out = Vec::with_capacity(form.rows.len() + form.rows.len() / form.row_bytes);
+    let first = vec![0; form.row_bytes];
+    let mut above = &first[..];
+    for row in form.rows.chunks_exact(form.row_bytes) {
+        match filter {
+            Filter::Fixed(number) => filter_row(&mut out, number, form.step, row, above),
+            Filter::Smallest => {
+                let start = out.len();
+                let mut least = u64::MAX;
+                for number in 0..5 {
+                    let here = out.len();
+                    filter_row(&mut out, number, form.step, row, above);
+                    let small = |byte: &u8| (*byte as i8).unsigned_abs() as u64;
+                    let sum: u64 = out[here + 1..].iter().map(small).sum();
+                    if sum < least {
+                        out.copy_within(here.., start);
+                        least = sum;
+                    }
+                    out.truncate(start + 1 + form.row_bytes);
+                }
+            }
+        }
+        above = row;
+    }
+    out
+}
+
+fn filter_row(out: &mut Vec<u8>, number: u8, step: usize, row: &[u8], above: &[u8]) {
+    out.push(number);
+    out.extend(row.iter().enumerate().map(|(at, byte)| {
+        let before = |row: &[u8]| if at < step { 0 } else { row[at - step] };
+        let (left, up) = (before(row), above[at]);
+        byte.wrapping_sub(match number {
+            0 => 0,
+            1 => left,
+            2 => up,
+            3 => ((left as u16 + up as u16) / 2) as u8,
+            _ => paeth(left, up, before(above)),
+        })
+    }));
+}
+
+/// Whichever of the three is nearest to left + up − corner.
+fn paeth(left: u8, up: u8, corner: u8) -> u8 {
+    let guess = left as i16 + up as i16 - corner as i16;
+    let far = |byte: u8| (guess - byte as i16).abs();
+    if far(left) <= far(up) && far(left) <= far(corner) {
+        left
+    } else if far(up) <= far(corner) {
+        up
+    } else {
+        corner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(file: &[u8]) -> image::DynamicImage {
+        image::load_from_memory_with_format(file, image::ImageFormat::Png).unwrap()
+    }
+
+    /// Pictures of few colours, of slopes, and of noise, of every kind.
+    fn pictures() -> Vec<Image> {
+        let mut out = Vec::new();
+        for (number, channels) in [1, 3, 1, 3, 3, 3, 3].into_iter().enumerate() {
+            for alpha in [false, true] {
+                let (width, height) = (37, 23);
+                let sample = |i: usize| match number {
+                    0 | 1 => (i % (width * channels) + i / width) as u8,
+                    2 | 3 => ((i * i * 2_654_435_761) >> 13) as u8,
+                    few => ((i / channels / 5) % [2, 4, 200][few - 4]) as u8,
+                };
+                let colour = (0..width * height * channels).map(sample).collect();
+                let mut image = Image::new("x", width, height, colour).unwrap();
+                image.alpha = alpha.then(|| vec![255; width * height]);
+                out.push(image);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn every_way_gives_the_samples_back() {
+        for image in pictures() {
+            for effort in [Effort::Quick, Effort::Most] {
+                let back = decoded(&encode(&image, effort));
+                let channels = image.channels() + image.alpha.is_some() as usize;
+                assert_eq!(back.color().channel_count() as usize, channels);
+                assert_eq!(back.as_bytes(), plain(&image).rows);
+            }
+            // Each filter by itself, on the form with a palette too.
+            for form in [Some(plain(&image)), with_palette(&image)]
+                .into_iter()
+                .flatten()
+            {
+                for filter in (0..5).map(Filter::Fixed).chain([Filter::Smallest]) {
+                    let rows = filtered(&form, filter);
+                    assert_eq!(rows.len(), form.rows.len() + image.height);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_is_no_larger_than_the_image_crate_makes_it() {
+        use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+        for image in pictures() {
+            let ours = encode(&image, Effort::Most).len();
+            for filter in [
+                FilterType::Adaptive,
+                FilterType::NoFilter,
+                FilterType::Paeth,
+            ] {
+                let mut theirs = Vec::new();
+                let best = CompressionType::Best;
+                let encoder = PngEncoder::new_with_quality(&mut theirs, best, filter);
+                let kind = decoded(&encode(&image, Effort::Quick)).color();
+                let (width, height) = (image.width as u32, image.height as u32);
+                let rows = plain(&image).rows;
+                image::ImageEncoder::write_image(encoder, &rows, width, height, kind.into())
+                    .unwrap();
+                assert!(ours <= theirs.len(), "{ours} bytes beside {}", theirs.len());
+            }
+        }
+    }
+}
