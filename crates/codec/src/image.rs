@@ -70,8 +70,14 @@ impl Image {
     pub fn open(path: impl AsRef<Path>) -> Result<Image> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+        Image::read(path, &bytes)
+    }
+
+    /// The image in the bytes of such a file; `path` names it.
+    pub fn read(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Image> {
+        let path = path.as_ref();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        Image::decode(&stem, &bytes).map_err(|said| {
+        Image::decode(&stem, bytes).map_err(|said| {
             Error::new(format!(
                 "cannot compress {}: {said}; expected a PNG, JPEG or WebP image of 8 bits a sample",
                 path.display()
