@@ -23,9 +23,10 @@ use super::pixels::{Asked, Coder};
 use super::stack::{Dry, Slot, Stack, cost};
 use rayon::prelude::*;
 use rrvq::error::{Error, Result};
+use rrvq_tensor::clock::Instant;
 use rrvq_tensor::simd::with_instructions;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Tiles of a batch, at most.
 const LARGEST_BATCH: usize = 16;

@@ -4,11 +4,13 @@
 //! the model's [`Layout`].
 
 mod codes;
+mod descent;
 mod infer;
 mod shares;
 mod step;
 
 pub use codes::{Decoder, Encoder};
+pub use descent::{Descent, Found, Posterior};
 pub use infer::{Inference, Scorer, Scores};
 pub use shares::Shared;
 pub use step::{Step, StepInput, StepOutcome, objective};

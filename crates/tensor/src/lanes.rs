@@ -31,6 +31,8 @@
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+#[cfg(any(target_arch = "wasm32", test))]
+mod fused;
 pub mod portable;
 
 /// Lanes of a vector.

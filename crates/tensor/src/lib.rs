@@ -58,6 +58,7 @@
 #![warn(missing_docs)]
 
 mod cache;
+pub mod clock;
 // Plans are seen from outside by tests alone, through `testing`.
 #[allow(missing_docs)]
 mod compile;

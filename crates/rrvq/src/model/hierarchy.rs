@@ -31,6 +31,8 @@ pub struct Elbo<'g> {
     pub log_likelihood: Var<'g>,
     /// KL of each layer and image in nats, [n, 1] each.
     pub kl: Vec<Var<'g>>,
+    /// The same of each position, [n · M, 1] each.
+    pub kl_rows: Vec<Var<'g>>,
     /// What the layers below see of each layer's sample, [n · M, d_e].
     pub samples: Vec<Var<'g>>,
     /// The sampled codes of each layer, [n · M, 1]; none where latents are not codes.
@@ -138,6 +140,7 @@ impl<'g> Hierarchy<'g> {
             log_likelihood,
             samples: layers.iter().map(|l| l.z).collect(),
             kl: layers.iter().map(|l| per_image(l.kl)).collect(),
+            kl_rows: layers.iter().map(|l| l.kl).collect(),
             codes: layers.iter().filter_map(|l| l.code).collect(),
             penalty: layers
                 .iter()

@@ -1,4 +1,4 @@
-//! The pieces of the down pass one by one, for a codec.
+//! The pieces of the down pass one by one, for a codec, and for those who stop at a layer to look at it.
 //!
 //! [`super::hierarchy`] strings them together for a whole model. A codec has to stop at every layer to read or write its
 //! codes, so it draws each piece as a program of its own.
@@ -54,6 +54,12 @@ impl<'g> Hierarchy<'g> {
     pub fn log_posterior(&self, layer: usize, d: Var<'g>, ladder: Var<'g>) -> Var<'g> {
         let at = self.hard(layer, d, Evidence::Ladder(ladder));
         self.coded().log_posterior(&at)
+    }
+
+    /// The codes of a layer as the prior draws them, [rows, 1]. `d` is above the layer.
+    pub fn drawn_codes(&self, layer: usize, d: Var<'g>) -> Var<'g> {
+        let drawn = self.latent.draw(&self.hard(layer, d, Evidence::None));
+        drawn.code.expect("latents that are codes")
     }
 
     /// Means of the codes that were drawn: an input of indices, [rows, 1], looked up. `d` is above the layer.

@@ -13,7 +13,7 @@ fn name(layer: usize) -> String {
 }
 
 /// Refuses a model whose latents are no codes.
-fn check_coded(model: &Model) -> Result<()> {
+pub(super) fn check_coded(model: &Model) -> Result<()> {
     match latent::of(&model.config).coded() {
         Some(_) => Ok(()),
         None => Err(Error::new(format!(

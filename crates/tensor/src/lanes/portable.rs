@@ -114,6 +114,12 @@ impl Lanes for F {
     fn div(self, o: Self) -> Self {
         each!(F, i => self.0[i] / o.0[i])
     }
+    #[cfg(target_arch = "wasm32")]
+    #[inline(always)]
+    fn fma(self, a: Self, b: Self) -> Self {
+        F(super::fused::fma_lanes(&self.0, &a.0, &b.0))
+    }
+    #[cfg(not(target_arch = "wasm32"))]
     #[inline(always)]
     fn fma(self, a: Self, b: Self) -> Self {
         each!(F, i => self.0[i].mul_add(a.0[i], b.0[i]))

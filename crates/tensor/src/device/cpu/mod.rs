@@ -105,7 +105,7 @@ impl Program {
         // On a thread of the pool: handing each kernel over from outside would cost two wake-ups.
         rayon::scope(|_| {
             for kernel in kernels {
-                let start = std::time::Instant::now();
+                let start = crate::clock::Instant::now();
                 // SAFETY: the plan gives every tensor its own place for as long as it lives, and `memory` borrows all.
                 unsafe { execute(isa, kernel, &memory) };
                 observe(kernel, start.elapsed());
