@@ -15,7 +15,7 @@ pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     let part = sum - product;
     let lost = (product - (sum - part)) + (c - part);
     let even = sum.to_bits() & 1 == 0;
-    let towards = match even && (lost > 0.0 || lost < 0.0) {
+    let towards = match even && lost.abs() > 0.0 {
         true if (lost > 0.0) == (sum > 0.0) => 1,
         true => -1,
         false => 0,
