@@ -36,6 +36,7 @@ pub enum Base {
     Input(usize),
     State(usize),
     /// Memory a device lends to one kernel; no plan has it.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     Scratch,
 }
 
