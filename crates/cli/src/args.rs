@@ -14,6 +14,15 @@ pub struct Args {
     /// Threads to use; 0 takes all cores. Results are the same bits for any number
     #[arg(long, global = true, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub threads: u16,
+    /// Replace files that are there already
+    #[arg(long, global = true)]
+    pub force: bool,
+    /// Say nothing but results and what is wrong
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more, on standard error: what is used, how long it took, how much memory
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -42,7 +51,7 @@ pub enum Command {
     Decompress(Decompress),
     /// Make one small file of a run's model, to compress with
     Pack(Pack),
-    /// Judge the codec
+    /// Judge the codec, and look into its files
     Codec {
         #[command(subcommand)]
         what: Codec,
@@ -281,10 +290,10 @@ pub struct Reconstruct {
     after_help = "Examples:\n  rrvq compress photos/*.png -o photos.rrvq\n  rrvq compress photos/*.png -o small.rrvq --lossy --bits 1"
 )]
 pub struct Compress {
-    /// Images (PNG, JPEG, WebP) of 8 bits a sample and of any size
+    /// Images (PNG, JPEG, WebP) of 8 bits a sample and of any size; - is standard input
     #[arg(required = true)]
     pub images: Vec<PathBuf>,
-    /// Where the compressed file goes
+    /// Where the compressed file goes; - is standard output
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
     /// Run folder or packed file of the model, which is needed again to decompress [default: the built-in one]
@@ -306,20 +315,19 @@ pub struct Compress {
     /// image's own
     #[arg(long, value_name = "X", requires = "search")]
     pub bit_worth: Option<f64>,
-    /// Replace a file that is there already
-    #[arg(long)]
-    pub force: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Arguments)]
-#[command(after_help = "Example: rrvq decompress photos.rrvq -o photos")]
+#[command(
+    after_help = "Examples:\n  rrvq decompress photos.rrvq -o photos\n  cat photo.png | rrvq compress - -o - | rrvq decompress - -o - > copy.png"
+)]
 pub struct Decompress {
-    /// Compressed file
+    /// Compressed file; - is standard input
     pub file: PathBuf,
-    /// Folder for the images; each keeps its name and becomes a PNG file
+    /// Folder for the images; each keeps its name and becomes a PNG file. - writes the one image to standard output
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
     /// Run folder or packed file of the model the file was compressed with [default: the built-in one]
@@ -331,9 +339,6 @@ pub struct Decompress {
     /// Show what there is of a lossy file that was cut off; the model guesses the rest
     #[arg(long, conflicts_with = "keep_going")]
     pub partial: bool,
-    /// Replace images that are there already
-    #[arg(long)]
-    pub force: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -343,6 +348,17 @@ pub struct Decompress {
 pub enum Codec {
     /// What the codec is worth beside PNG, WebP, JPEG, JPEG XL and AVIF: size, quality, speed
     Eval(CodecEval),
+    /// What is in a compressed file, without decoding it
+    List(CodecList),
+}
+
+#[derive(Arguments)]
+pub struct CodecList {
+    /// Compressed file; - is standard input
+    pub file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Arguments)]
@@ -392,9 +408,6 @@ pub struct Pack {
     /// Folder of the data set for --prune and --neighbours, if not the one the run was trained on
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Replace a file that is there already
-    #[arg(long)]
-    pub force: bool,
 }
 
 #[derive(Arguments)]
@@ -411,7 +424,7 @@ pub struct Report {
     /// Run folders, finished or not
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
-    /// Page to write (HTML, with everything inside); one that is there is replaced
+    /// Page to write (HTML, with everything inside)
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
 }

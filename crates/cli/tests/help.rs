@@ -3,7 +3,10 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 28] = [
+/// Flags of every command.
+const ALL: [&str; 5] = ["--threads", "--force", "--quiet", "--verbose", "--help"];
+
+const COMMANDS: [(&str, &[&str]); 29] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -114,7 +117,6 @@ const COMMANDS: [(&str, &[&str]); 28] = [
             "--bits",
             "--search",
             "--bit-worth",
-            "--force",
             "--json",
         ],
     ),
@@ -126,26 +128,27 @@ const COMMANDS: [(&str, &[&str]); 28] = [
             "--model",
             "--keep-going",
             "--partial",
-            "--force",
             "--json",
         ],
     ),
     (
         "pack",
-        &[
-            "<RUN>",
-            "--out",
-            "--prune",
-            "--neighbours",
-            "--data",
-            "--force",
-        ],
+        &["<RUN>", "--out", "--prune", "--neighbours", "--data"],
     ),
-    ("codec", &["eval"]),
+    ("codec", &["eval", "list"]),
     (
         "codec eval",
-        &["<RUN>", "[DATA]", "--images", "--search", "--out", "--json"],
+        &[
+            "<RUN>",
+            "[DATA]",
+            "--images",
+            "--lossless",
+            "--search",
+            "--out",
+            "--json",
+        ],
     ),
+    ("codec list", &["<FILE>", "--json"]),
     ("info", &["<RUN>", "--json"]),
     ("report", &["<RUNS>...", "--out"]),
     ("presets", &["[NAME]", "--keys"]),
@@ -215,7 +218,7 @@ fn every_command_names_its_flags() {
         let mut args: Vec<&str> = command.split(' ').collect();
         args.push("--help");
         let help = scratch.run(&args).done();
-        for flag in flags.iter().chain(&["--threads", "--help"]) {
+        for flag in flags.iter().chain(&ALL) {
             assert!(help.contains(flag), "{command}: {flag} is not in\n{help}");
         }
     }
@@ -236,7 +239,7 @@ fn the_list_above_is_complete() {
                 .next()?;
             (line.starts_with(' ') && word.starts_with("--")).then_some(word)
         });
-        for flag in listed.filter(|flag| !["--threads", "--help"].contains(flag)) {
+        for flag in listed.filter(|flag| !ALL.contains(flag)) {
             assert!(flags.contains(&flag), "{command}: {flag} is not expected");
         }
     }
