@@ -20,6 +20,15 @@ pub struct Args {
     /// Most pixels of an image, and of images that are decoded together
     #[arg(long, global = true, default_value_t = 1 << 26, value_name = "N")]
     pub max_pixels: usize,
+    /// Replace files that are there already
+    #[arg(long, global = true)]
+    pub force: bool,
+    /// Say nothing but results and what is wrong
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more, on standard error: what is used, how long it took, how much memory
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -48,7 +57,7 @@ pub enum Command {
     Decompress(Decompress),
     /// Make one small file of a run's model, to compress with
     Pack(Pack),
-    /// Judge the codec
+    /// Judge the codec, and look into its files
     Codec {
         #[command(subcommand)]
         what: Codec,
@@ -292,10 +301,10 @@ pub struct Reconstruct {
     after_help = "Examples:\n  rrvq compress photos/*.png -o photos.rrvq\n  rrvq compress photos/*.png -o small.rrvq --lossy --bits 1"
 )]
 pub struct Compress {
-    /// Images (PNG, JPEG, WebP) of 8 bits a sample and of any size
+    /// Images (PNG, JPEG, WebP) of 8 bits a sample and of any size; - is standard input
     #[arg(required = true)]
     pub images: Vec<PathBuf>,
-    /// Where the compressed file goes
+    /// Where the compressed file goes; - is standard output
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
     /// Run folder or packed file of the model, which is needed again to decompress [default: the built-in one]
@@ -317,20 +326,19 @@ pub struct Compress {
     /// image's own
     #[arg(long, value_name = "X", requires = "search")]
     pub bit_worth: Option<f64>,
-    /// Replace a file that is there already
-    #[arg(long)]
-    pub force: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Arguments)]
-#[command(after_help = "Example: rrvq decompress photos.rrvq -o photos")]
+#[command(
+    after_help = "Examples:\n  rrvq decompress photos.rrvq -o photos\n  cat photo.png | rrvq compress - -o - | rrvq decompress - -o - > copy.png"
+)]
 pub struct Decompress {
-    /// Compressed file
+    /// Compressed file; - is standard input
     pub file: PathBuf,
-    /// Folder for the images; each keeps its name and becomes a PNG file
+    /// Folder for the images; each keeps its name and becomes a PNG file. - writes the one image to standard output
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
     /// Run folder or packed file of the model the file was compressed with [default: the built-in one]
@@ -342,9 +350,6 @@ pub struct Decompress {
     /// Show what there is of a lossy file that was cut off; the model guesses the rest
     #[arg(long, conflicts_with = "keep_going")]
     pub partial: bool,
-    /// Replace images that are there already
-    #[arg(long)]
-    pub force: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -354,6 +359,17 @@ pub struct Decompress {
 pub enum Codec {
     /// What the codec is worth beside PNG, WebP, JPEG, JPEG XL and AVIF: size, quality, speed
     Eval(CodecEval),
+    /// What is in a compressed file, without decoding it
+    List(CodecList),
+}
+
+#[derive(Arguments)]
+pub struct CodecList {
+    /// Compressed file; - is standard input
+    pub file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Arguments)]
@@ -403,9 +419,6 @@ pub struct Pack {
     /// Folder of the data set for --prune and --neighbours, if not the one the run was trained on
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Replace a file that is there already
-    #[arg(long)]
-    pub force: bool,
 }
 
 #[derive(Arguments)]
@@ -451,7 +464,7 @@ pub struct Report {
     /// Run folders, finished or not
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
-    /// Page to write (HTML, with everything inside); one that is there is replaced
+    /// Page to write (HTML, with everything inside)
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
 }

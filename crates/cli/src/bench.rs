@@ -1,7 +1,7 @@
 //! `rrvq bench`: speed, as a line and a table, or as JSON.
 
 use crate::args::{Bench, BenchStep};
-use crate::terminal::{grouped, line, table};
+use crate::terminal::{self, grouped, line, table};
 use rrvq::Result;
 use rrvq::bench::{Profile, StepBench, StepReport};
 use rrvq::device::{Device, Timed};
@@ -77,7 +77,7 @@ fn show_report(
             let row = |kind: &Timed| (kind.kind.to_string(), json!(kind.micros / 1e3));
             out["ms_by_kind"] = Value::Object(profile.kinds.iter().map(row).collect());
         }
-        return line(out.to_string());
+        return terminal::json(&out);
     }
     line(format!(
         "{:.1} ms/{unit}, {:.1} images/s, {gflops:.0} GFLOP/s, first {unit} after {:.1} s",
@@ -110,7 +110,7 @@ fn show_profile(args: &BenchStep, device: &Device, profile: &Profile) {
         let mut out = description(args, device);
         let numbers = json!({ "ms": total / 1e3, "kernels": profile.kernels, "kinds": kinds });
         extend(&mut out, numbers);
-        return line(out.to_string());
+        return terminal::json(&out);
     }
     let launches: usize = profile.kinds.iter().map(|kind| kind.launches).sum();
     line(format!(

@@ -1,21 +1,25 @@
 //! `rrvq compress`, `rrvq decompress`, `rrvq bench codec`. What is different with loss is in [`crate::lossy`].
 
-use crate::args::{BenchCodec, Compress, Decompress, Pack};
+use crate::args::{BenchCodec, CodecList, Compress, Decompress, Pack};
 use crate::bench::peak_memory_mib;
 use crate::commands::open_data;
 use crate::lossy;
-use crate::terminal::{bar, complain, grouped, line, table};
+use crate::output::{self, check_free, check_stream, is_stream, tell, tell_json};
+use crate::terminal::{self, bar, complain, detail, grouped, line, note, table};
 use rrvq::dataset::Split;
 use rrvq::files::write_atomic;
 use rrvq::{Error, Result, Trained, models};
 use rrvq_codec::networks::Networks;
+use rrvq_codec::record::Record;
 use rrvq_codec::{
     Coding, CodingModel, Image, Reader, Writer, bench, built_in_of, neighbours, prune, read,
 };
 use rrvq_study::compare::source;
 use serde_json::json;
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::time::Instant;
 
@@ -25,12 +29,7 @@ pub fn model(named: Option<&Path>) -> Result<Trained> {
 }
 
 pub fn pack(args: &Pack) -> Result<()> {
-    if args.out.exists() && !args.force {
-        return Err(Error::new(format!(
-            "{} is there already; choose another name or replace it with --force",
-            args.out.display()
-        )));
-    }
+    check_free(&args.out)?;
     let mut model = Trained::open(&args.run)?;
     let mut config = model.config().clone();
     if let Some(dir) = &args.data {
@@ -48,7 +47,7 @@ pub fn pack(args: &Pack) -> Result<()> {
         let settings = &model.config().model;
         let codes = (0..settings.layers()).map(|l| settings.codes.at(l).to_string());
         let codes: Vec<String> = codes.collect();
-        line(format!(
+        note(format!(
             "codes in use, bottom layer first: {}",
             codes.join(", ")
         ));
@@ -64,7 +63,7 @@ pub fn pack(args: &Pack) -> Result<()> {
     let bytes = model.pack()?;
     write_atomic(&args.out, |file| file.write_all(&bytes))?;
     let identity = Trained::open(&args.out)?.identity()?;
-    line(format!(
+    note(format!(
         "{}: {}, model {identity:?}; use it with --model",
         args.out.display(),
         size(bytes.len())
@@ -74,14 +73,15 @@ pub fn pack(args: &Pack) -> Result<()> {
 
 pub fn compress(args: &Compress) -> Result<()> {
     let start = Instant::now();
-    let (mut workers, identity) = model(args.model.as_deref())?.workers()?;
     let out = &args.out;
-    if out.exists() && !args.force {
-        return Err(Error::new(format!(
-            "{} is there already; choose another name or replace it with --force",
-            out.display()
-        )));
+    check_free(out)?;
+    check_stream(out)?;
+    if args.images.iter().filter(|path| is_stream(path)).count() > 1 {
+        return Err(Error::new(
+            "- is named more than once, and standard input can be read once",
+        ));
     }
+    let (mut workers, identity) = model(args.model.as_deref())?.workers()?;
     if args.lossy {
         return lossy::compress(args, workers, identity);
     }
@@ -94,11 +94,12 @@ pub fn compress(args: &Compress) -> Result<()> {
         watch: &|samples| progress.inc(samples as u64),
     };
     // Images are opened when their turn comes: the bar's end moves away as they do.
+    let given = Cell::new(0);
     let images = args
         .images
         .iter()
-        .map(|path| Image::open(path).inspect(|image| progress.inc_length(image.bytes() as u64)));
-    let summary = write_file(out, |file| writer.write(images, args.images.len(), file));
+        .map(|path| open(path, &given).inspect(|image| progress.inc_length(image.bytes() as u64)));
+    let summary = output::write(out, |file| writer.write(images, args.images.len(), file));
     progress.finish_and_clear();
     let summary = summary?;
     let seconds = start.elapsed().as_secs_f64();
@@ -106,54 +107,150 @@ pub fn compress(args: &Compress) -> Result<()> {
     if args.json {
         let told = json!({
             "file": out, "images": summary.images, "by_model": summary.by_model, "pixels": summary.pixels,
-            "samples": summary.samples, "bytes": summary.bytes, "tile_bytes": summary.tile_bytes,
-            "bits_per_sample": bits, "model": format!("{identity:?}"), "seconds": seconds,
+            "samples": summary.samples, "input_bytes": given.get(), "bytes": summary.bytes,
+            "tile_bytes": summary.tile_bytes, "bits_per_sample": bits, "model": format!("{identity:?}"),
+            "seconds": seconds,
         });
-        line(told.to_string());
+        tell_json(out, &told);
         return Ok(());
     }
-    line(format!(
-        "{}: {} as they are, {} compressed: {bits:.3} bits a sample, {:.1} times smaller ({seconds:.1} s)",
-        count(summary.images),
-        size(summary.samples),
-        size(summary.bytes),
-        summary.samples as f64 / summary.bytes as f64,
-    ));
+    let sizes = sizes(summary.images, given.get(), summary.samples, summary.bytes);
+    tell(
+        out,
+        format!("{sizes}, {bits:.3} bits a sample ({seconds:.1} s)"),
+    );
     let predicted = summary.images - summary.by_model;
     if predicted > 0 {
-        line(format!(
-            "{} of them smaller by plain prediction than by the model",
-            grouped(predicted)
-        ));
+        let said = "smaller by plain prediction than by the model";
+        tell(out, format!("{} of them {said}", grouped(predicted)));
     }
-    line(format!(
-        "every image was read back and compared; the file is {}",
-        out.display()
-    ));
+    tell(
+        out,
+        format!("every image was read back and compared{}", named(out)),
+    );
     Ok(())
 }
 
-/// Writes a file whole or not at all. What is not written by the disk's fault and what is not by the image's need
-/// different sentences.
-pub fn write_file<T: Default>(
-    path: &Path,
-    write: impl FnOnce(&mut dyn std::io::Write) -> Result<T>,
-) -> Result<T> {
-    let mut outcome = Ok(T::default());
-    let written = write_atomic(path, |file| {
-        outcome = write(file);
-        match &outcome {
-            Ok(_) => Ok(()),
-            Err(_) => Err(std::io::ErrorKind::Other.into()),
+/// An image, and how many bytes its file has.
+pub fn open(path: &Path, given: &Cell<usize>) -> Result<Image> {
+    let (name, bytes) = match is_stream(path) {
+        true => (Path::new("stdin"), read_stdin()?),
+        false => {
+            let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+            (path, bytes)
         }
+    };
+    given.set(given.get() + bytes.len());
+    let image = Image::from_file(name, &bytes)?;
+    detail(|| {
+        let kinds: Vec<String> = image
+            .metadata
+            .iter()
+            .map(|(kind, _)| String::from_utf8_lossy(kind).into_owned())
+            .collect();
+        let kept = match kinds.is_empty() {
+            true => String::new(),
+            false => format!(", with {}", kinds.join(" ")),
+        };
+        let (width, height) = (image.width, image.height);
+        format!(
+            "{}: {width}×{height}, {}{kept}",
+            path.display(),
+            size(bytes.len())
+        )
     });
-    outcome.and_then(|done| written.map(|()| done))
+    Ok(image)
+}
+
+fn read_stdin() -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut bytes);
+    read.map_err(|error| Error::io("read", "standard input", error))?;
+    Ok(bytes)
+}
+
+/// What became of the files that were given, and of the samples in them.
+pub fn sizes(images: usize, given: usize, samples: usize, bytes: usize) -> String {
+    let ratio = |before: usize| match before >= bytes {
+        true => format!("{:.2} times smaller", before as f64 / bytes as f64),
+        false => format!("{:.2} times larger", bytes as f64 / before.max(1) as f64),
+    };
+    format!(
+        "{}: files of {} became {}, {}; beside {} of raw samples {}",
+        count(images),
+        size(given),
+        size(bytes),
+        ratio(given),
+        size(samples),
+        ratio(samples)
+    )
+}
+
+/// The end of a sentence that names the file.
+pub fn named(out: &Path) -> String {
+    match is_stream(out) {
+        true => String::new(),
+        false => format!("; the file is {}", out.display()),
+    }
+}
+
+/// A compressed file: a file, or what came on standard input.
+pub enum Source<'a> {
+    File(&'a Path),
+    Stream(Vec<u8>),
+}
+
+impl<'a> Source<'a> {
+    pub fn new(path: &'a Path) -> Result<Source<'a>> {
+        match is_stream(path) {
+            true => Ok(Source::Stream(read_stdin()?)),
+            false => Ok(Source::File(path)),
+        }
+    }
+
+    fn open(&self) -> Result<Box<dyn Read + '_>> {
+        Ok(match self {
+            Source::File(path) => {
+                let opened = File::open(path).map_err(|error| Error::io("open", path, error))?;
+                Box::new(BufReader::new(opened))
+            }
+            Source::Stream(bytes) => Box::new(&bytes[..]),
+        })
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> Result<Cow<'_, [u8]>> {
+        match self {
+            Source::File(path) => std::fs::read(path)
+                .map(Cow::from)
+                .map_err(|error| Error::io("read", path, error)),
+            Source::Stream(bytes) => Ok(Cow::from(bytes)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Source::File(path) => std::fs::metadata(path).map_or(0, |found| found.len() as usize),
+            Source::Stream(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether it begins as a lossy file does; one that cannot be read does not.
+    fn is_lossy(&self) -> bool {
+        let mut first = Vec::new();
+        let read = self
+            .open()
+            .map(|file| file.take(16).read_to_end(&mut first));
+        matches!(read, Ok(Ok(_))) && rrvq_codec::lossy::is_lossy(&first)
+    }
 }
 
 pub fn decompress(args: &Decompress) -> Result<()> {
+    check_stream(&args.out)?;
     let file = &args.file;
-    if lossy::is_lossy(file) {
-        return lossy::decompress(args);
+    let source = Source::new(file)?;
+    if source.is_lossy() {
+        return lossy::decompress(args, &source);
     }
     if args.partial {
         return Err(Error::new(format!(
@@ -169,15 +266,21 @@ pub fn decompress(args: &Decompress) -> Result<()> {
             file.display()
         ))
     };
-    let open = || -> Result<BufReader<File>> {
-        let opened = File::open(file).map_err(|error| Error::io("open", file, error))?;
-        Ok(BufReader::new(opened))
-    };
+    let (mut input, mut again) = (source.open()?, source.open()?);
+    let progress = bar("decompressing", source.len());
     // Before anything is written: a whole file, unless what is left of a damaged one is wanted.
-    let header = match args.keep_going {
-        false => read::check(&mut open()?).map_err(damaged)?,
-        true => Reader::new(&mut open()?).map_err(named)?.header,
+    if !args.keep_going {
+        read::check(&mut source.open()?).map_err(damaged)?;
+    }
+    let (mut input, mut again) = (
+        progress.wrap_read(&mut input),
+        progress.wrap_read(&mut again),
+    );
+    let mut reader = match Reader::new(&mut input) {
+        Err(_) if args.keep_going => Reader::rescue(&mut again).map_err(named)?,
+        reader => reader.map_err(named)?,
     };
+    let header = reader.header;
     let mut workers = match &args.model {
         // Without a built-in model's name in it, a file may still hold images that need no model.
         None => match built_in_of(|identity| identity == header.identity)? {
@@ -197,11 +300,7 @@ pub fn decompress(args: &Decompress) -> Result<()> {
             Some(workers)
         }
     };
-    std::fs::create_dir_all(&args.out).map_err(|error| Error::io("create", &args.out, error))?;
-    let len = std::fs::metadata(file).map_or(0, |found| found.len());
-    let progress = bar("decompressing", len as usize);
-    let mut input = progress.wrap_read(open()?);
-    let mut reader = Reader::new(&mut input).map_err(named)?;
+    prepare(args, header.images)?;
     let (mut done, mut lost) = (0usize, Vec::new());
     let ended = 'file: loop {
         let segment = reader.segment(workers.as_mut(), &|_| {});
@@ -230,9 +329,9 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     }
     if args.json {
         let told = json!({"file": file, "images": done, "announced": header.images, "lost": lost});
-        line(told.to_string());
+        tell_json(&args.out, &told);
     } else {
-        line(format!("{} in {}", count(done), args.out.display()));
+        tell(&args.out, format!("{}{}", count(done), into(&args.out)));
     }
     match lost.split_last() {
         None => Ok(()),
@@ -248,18 +347,124 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     }
 }
 
-pub fn save(args: &Decompress, image: &Image) -> Result<()> {
-    let mut name = image.name.clone();
-    name.push(".png");
-    let path = args.out.join(name);
-    if path.exists() && !args.force {
-        return Err(Error::new(format!(
-            "{} is there already; choose another folder or replace it with --force",
-            path.display()
-        )));
+/// Where images went, in words.
+pub fn into(out: &Path) -> String {
+    match is_stream(out) {
+        true => String::new(),
+        false => format!(" in {}", out.display()),
     }
+}
+
+/// Makes room for so many images.
+pub fn prepare(args: &Decompress, images: usize) -> Result<()> {
+    match is_stream(&args.out) {
+        true if images != 1 => Err(Error::new(format!(
+            "{} holds {}, and standard output takes one; name a folder with --out",
+            args.file.display(),
+            count(images)
+        ))),
+        true => Ok(()),
+        false => {
+            let made = std::fs::create_dir_all(&args.out);
+            made.map_err(|error| Error::io("create", &args.out, error))
+        }
+    }
+}
+
+pub fn save(args: &Decompress, image: &Image) -> Result<()> {
+    let path = match is_stream(&args.out) {
+        true => args.out.clone(),
+        false => {
+            let mut name = image.name.clone();
+            name.push(".png");
+            args.out.join(name)
+        }
+    };
+    check_free(&path)?;
     let png = image.to_png();
-    write_atomic(&path, |file| file.write_all(&png))
+    detail(|| format!("{}: {}", path.display(), size(png.len())));
+    output::write(&path, |file| {
+        let written = file.write_all(&png);
+        written.map_err(|error| Error::io("write", &path, error))
+    })
+}
+
+/// What is in a file, from its lists alone.
+pub fn list(args: &CodecList) -> Result<()> {
+    let source = Source::new(&args.file)?;
+    let named = |said: Error| Error::new(format!("cannot list {}: {said}", args.file.display()));
+    let lossy = source.is_lossy();
+    let (model, records) = match lossy {
+        true => {
+            let bytes = source.bytes()?;
+            let reader = rrvq_codec::lossy::Reader::new(&bytes).map_err(named)?;
+            let digits: String = reader.header.identity.map(|b| format!("{b:02x}")).concat();
+            (digits, reader.records().map_err(named)?)
+        }
+        false => {
+            let (header, records) = read::list(&mut source.open()?).map_err(named)?;
+            (header.identity.to_string(), records)
+        }
+    };
+    let coding = |record: &Record| match (lossy, record.coding) {
+        (true, 0) => "codes, all layers".into(),
+        (true, dropped) => format!("codes, without the lowest {dropped} layers"),
+        (false, 0) => "prediction".into(),
+        (false, _) => "model".to_string(),
+    };
+    let also = |record: &Record| {
+        let mut also = Vec::new();
+        if !record.profile.is_empty() {
+            also.push("profile".to_string());
+        }
+        if record.orientation != 1 {
+            also.push(format!("orientation {}", record.orientation));
+        }
+        let kinds = record
+            .metadata
+            .iter()
+            .map(|(kind, _)| String::from_utf8_lossy(kind));
+        also.extend(kinds.map(|kind| kind.into_owned()));
+        also
+    };
+    if args.json {
+        let image = |r: &Record| {
+            json!({
+                "name": r.name.to_string_lossy(), "width": r.width, "height": r.height, "channels": r.channels,
+                "alpha": r.alpha, "coding": coding(r), "also": also(r),
+            })
+        };
+        let images: Vec<_> = records.iter().map(image).collect();
+        let told = json!({
+            "file": args.file, "bytes": source.len(), "lossy": lossy, "model": model, "images": images,
+        });
+        terminal::json(&told);
+        return Ok(());
+    }
+    let row = |record: &Record| {
+        let colours = match (record.channels, record.alpha) {
+            (1, false) => "grey",
+            (1, true) => "grey, alpha",
+            (_, false) => "colour",
+            (_, true) => "colour, alpha",
+        };
+        vec![
+            record.name.display().to_string(),
+            format!("{}×{}", record.width, record.height),
+            colours.into(),
+            coding(record),
+            also(record).join(" "),
+        ]
+    };
+    let rows: Vec<Vec<String>> = records.iter().map(row).collect();
+    table(&["image", "pixels", "samples", "coded by", "with"], &rows);
+    let loss = if lossy { "with" } else { "without" };
+    line(format!(
+        "{} {loss} loss in {}, model {model}",
+        count(records.len()),
+        size(source.len())
+    ));
+    Ok(())
 }
 
 pub fn count(images: usize) -> String {
@@ -301,7 +506,7 @@ pub fn bench(args: &BenchCodec) -> Result<()> {
             "one": side(&measured.one), "all": side(&measured.all),
             "planned_mib": measured.planned as f64 / (1 << 20) as f64, "peak_memory_mib": peak,
         });
-        line(told.to_string());
+        terminal::json(&told);
         return Ok(());
     }
     line(format!(

@@ -2,7 +2,8 @@
 
 use crate::args;
 use crate::commands::{check_temperature, columns, open_data, save_sheet};
-use crate::terminal::{bar, line};
+use crate::output::check_free;
+use crate::terminal::{bar, line, note};
 use rrvq::models;
 use rrvq::picture::Picture;
 use rrvq::{Codes, Error, Result, SampleOptions, Split, Trained};
@@ -12,6 +13,8 @@ use std::path::Path;
 const AT_ONCE: usize = 512;
 
 pub fn codes(args: &args::Codes) -> Result<()> {
+    check_free(&args.out)?;
+    check_free(&args.out.with_extension("layer-01.npy"))?;
     let mut trained = Trained::open(&args.run)?.on(args.compute.open()?);
     let codes = match &args.data {
         None => {
@@ -30,7 +33,7 @@ pub fn codes(args: &args::Codes) -> Result<()> {
     let written = codes.save(&args.out)?;
     let files: Vec<String> = written.iter().map(|f| f.display().to_string()).collect();
     let labels = codes.labels.as_ref().map_or("", |_| ", with labels");
-    line(format!(
+    note(format!(
         "codes of {} images in {} layers{labels}: {}",
         codes.images,
         codes.layers.len(),
@@ -72,6 +75,8 @@ fn of_data(trained: &Trained, split: Split, most: usize) -> Result<Codes> {
 pub fn decode(args: &args::Decode) -> Result<()> {
     let trained = Trained::open(&args.run)?.on(args.compute.open()?);
     check_temperature(args.temperature)?;
+    check_free(&args.out)?;
+    check_free(&args.out.join("000001.png"))?;
     let mut codes = Codes::load(&args.codes)?;
     if let Some(top) = args.top {
         codes = codes.top(top);
@@ -88,7 +93,7 @@ pub fn decode(args: &args::Decode) -> Result<()> {
     } else {
         save_each(&args.out, &pictures)?;
     }
-    line(format!(
+    note(format!(
         "{} pictures: {}",
         pictures.len(),
         args.out.display()

@@ -1,8 +1,11 @@
 //! Each command: from arguments to library calls to lines.
 
 use crate::args;
+use crate::output::{check_free, manner};
 use crate::prior;
-use crate::terminal::{Follow, bar, complain, grouped, line, table, watch_for_interrupts};
+use crate::terminal::{
+    Follow, bar, complain, detail, grouped, json, line, note, table, watch_for_interrupts,
+};
 use rrvq::config::{self, Config};
 use rrvq::dataset::{Dataset, Split};
 use rrvq::evaluate::EvalRecord;
@@ -63,16 +66,13 @@ pub fn train(args: &args::Train) -> Result<()> {
         config.data.dir = Some(dir.clone());
     }
     config.data.skip_damaged |= args.skip_damaged;
-    let existing = match (args.resume, args.overwrite) {
-        (true, _) => Existing::Resume,
-        (_, true) => Existing::Overwrite,
-        _ => Existing::Refuse,
-    };
+    let existing = existing(args.resume, args.overwrite);
     watch_for_interrupts()?;
+    detail(|| format!("{}: data set {}", out.display(), config.data.name));
     let options = TrainOptions {
         out: Some(out.clone()),
         existing,
-        tensorboard: args.tensorboard,
+        tensorboard: args.tensorboard || (args.resume && has_events(&out)),
         seconds: args.minutes.map(|minutes| minutes * 60.0),
     };
     let mut follow = Follow::new(&name_of(&out));
@@ -87,19 +87,38 @@ pub fn train(args: &args::Train) -> Result<()> {
     let finished = Trainer::with(&config, data.as_ref(), device, options)?.run(&mut follow)?;
     drop(follow);
     match finished.interrupted {
-        true => line(format!(
+        true => note(format!(
             "stopped and saved at step {} of {}; go on with: rrvq train --resume --out {}",
             finished.step,
             config.train.steps,
             as_typed(&out)
         )),
-        false => line(format!(
+        false => note(format!(
             "{} steps done; the run is in {}",
             finished.step,
             out.display()
         )),
     }
     Ok(())
+}
+
+/// What to do about a run that is there.
+pub fn existing(resume: bool, overwrite: bool) -> Existing {
+    match (resume, overwrite || manner().force) {
+        (true, _) => Existing::Resume,
+        (_, true) => Existing::Overwrite,
+        _ => Existing::Refuse,
+    }
+}
+
+/// Whether earlier sittings of a run wrote TensorBoard events.
+pub fn has_events(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_events = |name: std::ffi::OsString| {
+        let prefix = rrvq::run::EVENTS_PREFIX.as_bytes();
+        name.as_encoded_bytes().starts_with(prefix)
+    };
+    entries.map(|entry| entry.file_name()).any(is_events)
 }
 
 /// A path as it would be typed in a shell.
@@ -131,6 +150,17 @@ fn configuration(args: &args::Train) -> Result<(Config, PathBuf)> {
             "--resume needs the run folder; name it with --out DIR",
         ));
     };
+    let unused = match (&args.preset, &args.config) {
+        (Some(name), _) => Some(format!("--preset {name}")),
+        (_, Some(file)) => Some(format!("--config {}", file.display())),
+        _ => None,
+    };
+    if let (true, Some(unused)) = (args.resume, unused) {
+        complain(format!(
+            "{unused} is not used: --resume goes on with the settings in {}",
+            out.display()
+        ));
+    }
     let config = match (args.resume, &args.preset, &args.config) {
         (true, ..) => Config::load(Run::open(&out)?.config())?,
         (_, Some(name), _) => Config::preset(name)?,
@@ -225,7 +255,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         out["samples"] = json!(args.samples);
         out["importance_bound"] = json!(bound);
         out["prior"] = with_prior.map_or(serde_json::Value::Null, |(_, value)| value);
-        line(out.to_string());
+        json(&out);
         return Ok(());
     }
     line(format!(
@@ -281,6 +311,7 @@ fn layer_table(config: &Config, record: &EvalRecord) {
 pub fn sample(args: &args::Sample) -> Result<()> {
     let device = args.compute.open()?;
     check_temperature(args.temperature)?;
+    check_free(&args.out)?;
     let trained = Trained::open(&args.run)?.on(device);
     let (config, mut store) = (trained.config(), trained.store());
     let (count, seed, temperature) = (args.count as usize, args.seed, args.temperature);
@@ -312,14 +343,14 @@ pub fn sample(args: &args::Sample) -> Result<()> {
         }
     };
     save_sheet(&args.out, &drawn, columns(drawn.len()), config.model.size)?;
-    line(format!(
+    note(format!(
         "{} samples{of}: {}",
         drawn.len(),
         args.out.display()
     ));
     if config.data.name == "swatches" {
         let whole = drawn.iter().filter(|p| demonstration::is_uniform(p));
-        line(format!(
+        note(format!(
             "{} of {} have one colour",
             whole.count(),
             drawn.len()
@@ -349,6 +380,7 @@ pub fn save_sheet(path: &Path, shown: &[Picture], columns: usize, size: usize) -
 
 pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
     let device = args.compute.open()?;
+    check_free(&args.out)?;
     let trained = Trained::open(&args.run)?.on(device);
     let config = trained.config();
     let (size, channels) = (config.model.size, config.model.image_channels);
@@ -378,7 +410,7 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
         }
     }
     save_sheet(&args.out, &sheet, columns, size)?;
-    line(format!(
+    note(format!(
         "{} images, each above its reconstruction: {}",
         originals.len(),
         args.out.display()
@@ -387,9 +419,10 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
 }
 
 pub fn report(args: &args::Report) -> Result<()> {
+    check_free(&args.out)?;
     let runs: Result<Vec<Run>> = args.runs.iter().map(Run::open).collect();
     rrvq_study::report::runs::write(&runs?, &args.out)?;
-    line(format!("written: {}", args.out.display()));
+    note(format!("written: {}", args.out.display()));
     Ok(())
 }
 
@@ -413,7 +446,7 @@ pub fn info(args: &args::Info) -> Result<()> {
             "step": step, "steps": config.train.steps, "last_evaluation": last,
             "prior": with_prior.map(|(_, value)| value),
         });
-        line(out.to_string());
+        json(&out);
         return Ok(());
     }
     line(format!(

@@ -1,7 +1,8 @@
 //! `rrvq codec eval`: the codec beside others, as tables, as JSON, as pictures.
 
 use crate::args::CodecEval;
-use crate::terminal::{bar, line, table};
+use crate::output::check_free;
+use crate::terminal::{self, bar, line, table};
 use rrvq::{Result, Trained};
 use rrvq_codec::CodingModel;
 use rrvq_study::compare::{
@@ -11,6 +12,9 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 pub fn eval(args: &CodecEval) -> Result<()> {
+    if let Some(dir) = &args.out {
+        check_free(&dir.join("report.html"))?;
+    }
     let trained = Trained::open(&args.run)?;
     let source = source::images(trained.config(), args.data.as_deref(), args.images)?;
     let (mut workers, identity) = trained.workers()?;
@@ -46,7 +50,7 @@ pub fn eval(args: &CodecEval) -> Result<()> {
         None => Vec::new(),
     };
     if args.json {
-        line(told(args, &source.what, &comparison, &files).to_string());
+        terminal::json(&told(args, &source.what, &comparison, &files));
         return Ok(());
     }
     line(title);

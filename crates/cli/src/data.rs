@@ -2,9 +2,10 @@
 
 use crate::args::{DataFetch, DataInfo};
 use crate::commands::{as_typed, columns, save_sheet};
-use crate::terminal::{bytes_bar, grouped, line, table};
-use rrvq::Result;
+use crate::output::check_free;
+use crate::terminal::{self, bytes_bar, grouped, line, note, table};
 use rrvq::config::Config;
+use rrvq::{Error, Remedy, Result};
 use rrvq_data::checksums::{Verdict, files_of, verdicts};
 use rrvq_data::fetch::{Outcome, fetch as bring};
 use rrvq_data::summarise;
@@ -18,6 +19,7 @@ pub fn info(args: &DataInfo) -> Result<()> {
     let mut config = Config::default();
     crate::set(&mut config, &args.set)?;
     config.validate()?;
+    args.sheet.iter().try_for_each(|sheet| check_free(sheet))?;
     let shown = if args.sheet.is_some() { SHOWN } else { 0 };
     let found = summarise(&args.dir, &config.data, args.size as usize, shown)?;
     let [height, width, channels] = found.shape;
@@ -36,7 +38,7 @@ pub fn info(args: &DataInfo) -> Result<()> {
             "dir": args.dir, "name": found.name, "train": found.train, "test": found.test, "shape": found.shape,
             "sheet": args.sheet, "files": files, "labels": found.labels, "classes": found.classes,
         });
-        line(out.to_string());
+        terminal::json(&out);
         return Ok(());
     }
     line(format!(
@@ -88,10 +90,23 @@ pub fn fetch(args: &DataFetch) -> Result<()> {
     // The extra images lie beside the others.
     let folder = args.name.trim_end_matches("-extra");
     let out = args.out.clone().unwrap_or(Path::new("data").join(folder));
+    let new: Vec<&Path> = out.ancestors().take_while(|dir| !dir.exists()).collect();
     for file in &files {
         let bar = bytes_bar(file.name, file.bytes);
         let outcome = bring(file, &out, &mut |bytes, _| bar.set_position(bytes));
         bar.finish_and_clear();
+        let outcome = outcome.map_err(|said| {
+            // What was made for nothing goes again; a part that came stays, and the folder with it.
+            let part = out.join(format!("{}.part", file.name));
+            if std::fs::metadata(&part).is_ok_and(|found| found.len() == 0) {
+                drop(std::fs::remove_file(&part));
+            }
+            new.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
+            match said.remedy() {
+                Some(_) => said,
+                None => Error::with_remedy(said.to_string(), Remedy::Source),
+            }
+        });
         let how = match outcome? {
             Outcome::There => "was there".to_string(),
             Outcome::Fetched { resumed_at: 0 } => "fetched".to_string(),
@@ -102,12 +117,12 @@ pub fn fetch(args: &DataFetch) -> Result<()> {
                 )
             }
         };
-        line(format!(
+        note(format!(
             "{}: {how}; {} bytes, checksum right",
             file.name,
             grouped(file.bytes as usize)
         ));
     }
-    line(format!("look at it: rrvq data info {}", as_typed(&out)));
+    note(format!("look at it: rrvq data info {}", as_typed(&out)));
     Ok(())
 }

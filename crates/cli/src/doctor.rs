@@ -4,7 +4,7 @@
 //! looks at may be absent. Its last line says what works.
 
 use crate::args;
-use crate::terminal::line;
+use crate::terminal::{self, line};
 use rrvq::device::{CudaReport, LibraryReport, bytes_text, cuda_report};
 use rrvq::simd::{Isa, isa};
 use rrvq::{Result, cache_dir};
@@ -28,7 +28,7 @@ struct Contents {
 pub fn doctor(args: &args::Doctor) -> Result<()> {
     let machine = Machine::look();
     match args.json {
-        true => line(machine.json().to_string()),
+        true => terminal::json(&machine.json()),
         false => machine.print(),
     }
     Ok(())
@@ -162,7 +162,7 @@ fn simd_name() -> &'static str {
     }
 }
 
-fn simd_title() -> &'static str {
+pub fn simd_title() -> &'static str {
     match isa() {
         Isa::Portable => "portable vectors",
         Isa::Avx2 => "AVX2",

@@ -1,24 +1,15 @@
 //! `rrvq compress --lossy`, and `rrvq decompress` of what it wrote.
 
 use crate::args::{Compress, Decompress};
-use crate::codec::{count, model, save, size, write_file};
-use crate::terminal::{bar, complain, grouped, line};
+use crate::codec::{Source, count, into, model, named, open, prepare, save, size, sizes};
+use crate::output::{self, tell, tell_json};
+use crate::terminal::{bar, complain, grouped};
 use rrvq::{Error, Result};
-use rrvq_codec::lossy::{self, Keep, Options, Reader, Writer};
+use rrvq_codec::lossy::{Keep, Options, Reader, Writer};
 use rrvq_codec::{CodingModel, Identity, Image, Workers, built_in_of};
 use serde_json::json;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::cell::Cell;
 use std::time::Instant;
-
-/// Whether the file begins as a lossy one does; one that cannot be read does not.
-pub fn is_lossy(file: &Path) -> bool {
-    let mut first = Vec::new();
-    let opened = File::open(file).map(|file| file.take(16));
-    let read = opened.and_then(|mut file| file.read_to_end(&mut first));
-    read.is_ok() && lossy::is_lossy(&first)
-}
 
 pub fn compress(args: &Compress, mut workers: Workers, identity: Identity) -> Result<()> {
     let start = Instant::now();
@@ -38,11 +29,12 @@ pub fn compress(args: &Compress, mut workers: Workers, identity: Identity) -> Re
         watch: &|samples| progress.inc(samples as u64),
     };
     let opened = |image: &Image| progress.inc_length(image.colour.len() as u64);
+    let given = Cell::new(0);
     let images = args
         .images
         .iter()
-        .map(|path| Image::open(path).inspect(opened));
-    let summary = write_file(out, |file| {
+        .map(|path| open(path, &given).inspect(opened));
+    let summary = output::write(out, |file| {
         writer.write(images, args.images.len(), file, &mut |_| {})
     });
     progress.finish_and_clear();
@@ -53,45 +45,43 @@ pub fn compress(args: &Compress, mut workers: Workers, identity: Identity) -> Re
     if args.json {
         let told = json!({
             "file": out, "images": summary.images, "pixels": summary.pixels, "samples": summary.samples,
-            "bytes": summary.bytes, "code_bytes": summary.codes, "alpha_bytes": summary.alpha,
+            "input_bytes": given.get(), "bytes": summary.bytes, "code_bytes": summary.codes, "alpha_bytes": summary.alpha,
             "bits_per_pixel": bits, "psnr": summary.psnr(), "dropped": [least, most],
             "model": format!("{identity:?}"), "seconds": seconds,
         });
-        line(told.to_string());
+        tell_json(out, &told);
         return Ok(());
     }
     let header = summary.bytes - summary.codes - summary.alpha;
-    line(format!(
-        "{}: {} as they are, {} compressed with loss: {bits:.3} bits a pixel, {:.0} times smaller ({seconds:.1} s)",
-        count(summary.images),
-        size(summary.samples),
-        size(summary.bytes),
-        summary.samples as f64 / summary.bytes as f64,
-    ));
-    line(format!(
-        "{}{} around the codes, {}",
-        match summary.psnr() {
-            Some(psnr) => format!("{psnr:.2} dB (PSNR), "),
-            None => "nothing lost, ".into(),
-        },
-        size(header),
-        match (least, most) {
-            (0, 0) => "all layers kept".to_string(),
-            (a, b) if a == b =>
-                format!("{a} of {} layers left out", workers.model().config.layers()),
-            (a, b) => format!(
-                "{a} to {b} of {} layers left out",
-                workers.model().config.layers()
-            ),
-        }
-    ));
-    line(format!("the file is {}", out.display()));
+    let sizes = sizes(summary.images, given.get(), summary.samples, summary.bytes);
+    tell(
+        out,
+        format!("{sizes}, with loss, {bits:.3} bits a pixel ({seconds:.1} s)"),
+    );
+    let layers = workers.model().config.layers();
+    let left_out = match (least, most) {
+        (0, 0) => "all layers kept".to_string(),
+        (a, b) if a == b => format!("{a} of {layers} layers left out"),
+        (a, b) => format!("{a} to {b} of {layers} layers left out"),
+    };
+    let quality = match summary.psnr() {
+        Some(psnr) => format!("{psnr:.2} dB (PSNR)"),
+        None => "nothing lost".into(),
+    };
+    let header = size(header);
+    tell(
+        out,
+        format!(
+            "{quality}, {header} around the codes, {left_out}{}",
+            named(out)
+        ),
+    );
     Ok(())
 }
 
-pub fn decompress(args: &Decompress) -> Result<()> {
+pub fn decompress(args: &Decompress, source: &Source<'_>) -> Result<()> {
     let file = &args.file;
-    let bytes = std::fs::read(file).map_err(|error| Error::io("read", file, error))?;
+    let bytes = source.bytes()?;
     let named = |said: Error| Error::new(format!("{}: {said}", file.display()));
     let mut reader = Reader::new(&bytes).map_err(named)?;
     let found = match &args.model {
@@ -125,8 +115,8 @@ pub fn decompress(args: &Decompress) -> Result<()> {
             ))
         })?;
     }
-    std::fs::create_dir_all(&args.out).map_err(|error| Error::io("create", &args.out, error))?;
     let announced = reader.header.images;
+    prepare(args, announced)?;
     let progress = bar("decompressing", announced);
     let mut told = Told::default();
     loop {
@@ -188,9 +178,12 @@ impl Told {
                 "file": args.file, "images": self.done, "announced": announced,
                 "missing": self.missing, "lost": self.lost,
             });
-            line(told.to_string());
+            tell_json(&args.out, &told);
         } else {
-            line(format!("{} in {}", count(self.done), args.out.display()));
+            tell(
+                &args.out,
+                format!("{}{}", count(self.done), into(&args.out)),
+            );
         }
         let file = args.file.display();
         if let Some((first, others)) = self.missing.split_first() {

@@ -10,6 +10,7 @@ mod data;
 mod device;
 mod doctor;
 mod lossy;
+mod output;
 mod prior;
 mod shell;
 mod study;
@@ -19,17 +20,25 @@ use args::{Args, Command};
 use clap::Parser;
 use rrvq::limits::Limits;
 use rrvq::{Config, Error, Remedy};
+use std::io::IsTerminal;
 use std::time::Instant;
 
 fn main() {
     let begun = Instant::now();
-    let args = Args::parse();
+    let json = std::env::args_os().any(|argument| argument == "--json");
+    let args = Args::try_parse().unwrap_or_else(|said| answer(&said, json));
+    output::set_manner(output::Manner {
+        force: args.force,
+        quiet: args.quiet,
+        verbose: args.verbose,
+    });
     let limits = Limits {
         memory: args.max_memory,
         pixels: args.max_pixels,
     };
     limits.set();
-    let outcome = set_threads(args.threads.into()).and_then(|()| match &args.command {
+    let ready = check_simd().and_then(|()| set_threads(args.threads.into()));
+    let outcome = ready.and_then(|()| match &args.command {
         Command::Demo(demo) => commands::demo(demo),
         Command::Train(train) => commands::train(train),
         Command::Prior(args) => prior::prior(args),
@@ -42,9 +51,10 @@ fn main() {
         Command::Compress(compress) => codec::compress(compress),
         Command::Decompress(decompress) => codec::decompress(decompress),
         Command::Pack(pack) => codec::pack(pack),
-        Command::Codec {
-            what: args::Codec::Eval(eval),
-        } => compare::eval(eval),
+        Command::Codec { what } => match what {
+            args::Codec::Eval(eval) => compare::eval(eval),
+            args::Codec::List(list) => codec::list(list),
+        },
         Command::Study(args) => study::study(args),
         Command::Info(info) => commands::info(info),
         Command::Report(report) => commands::report(report),
@@ -61,9 +71,53 @@ fn main() {
         }
         Command::Man(args) => shell::man(args),
     });
+    terminal::detail(|| {
+        let (seconds, threads) = (begun.elapsed().as_secs_f64(), rayon::current_num_threads());
+        let memory = bench::peak_memory_mib();
+        let memory = memory.map_or(String::new(), |mib| {
+            format!(", {mib:.0} MiB at most in memory")
+        });
+        let simd = doctor::simd_title();
+        format!("{seconds:.2} s with {threads} threads and {simd}{memory}")
+    });
     if let Err(error) = outcome {
-        terminal::complain(error.tell(flag));
+        let said = error.tell(flag);
+        if json {
+            terminal::json_failure(&said);
+        }
+        terminal::complain(said);
         std::process::exit(2);
+    }
+}
+
+/// Ends the program with what clap has to say: help and version on standard output, or what is wrong with the arguments.
+fn answer(said: &clap::Error, json: bool) -> ! {
+    if said.use_stderr() {
+        if json {
+            let text = said.render().to_string();
+            let first = text.lines().next().unwrap_or_default();
+            terminal::json_failure(first.trim_start_matches("error: "));
+        }
+        said.exit();
+    }
+    let text = said.render();
+    // A disk that is full is an error here too, which clap would not tell.
+    match std::io::stdout().is_terminal() {
+        true => terminal::line(text.ansi().to_string().trim_end()),
+        false => terminal::line(text.to_string().trim_end()),
+    }
+    std::process::exit(0);
+}
+
+/// Refuses instructions that nobody knows, which would silently be the machine's best.
+fn check_simd() -> rrvq::Result<()> {
+    let known = ["portable", "avx2", "avx512"];
+    match std::env::var_os("RRVQ_SIMD") {
+        Some(asked) if !known.iter().any(|name| asked == *name) => Err(Error::new(format!(
+            "RRVQ_SIMD is {asked:?}; set it to {}, or unset it for the best this machine has",
+            known.join(", ")
+        ))),
+        _ => Ok(()),
     }
 }
 

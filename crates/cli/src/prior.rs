@@ -1,8 +1,8 @@
 //! `rrvq prior`, and what other commands say of a prior.
 
 use crate::args;
-use crate::commands::as_typed;
-use crate::terminal::{Follow, grouped, line, watch_for_interrupts};
+use crate::commands::{as_typed, existing, has_events};
+use crate::terminal::{Follow, grouped, note, watch_for_interrupts};
 use rrvq::config::Config;
 use rrvq::evaluate::EvalRecord;
 use rrvq::prior::{self, Prior};
@@ -14,11 +14,7 @@ use serde_json::{Value, json};
 pub fn prior(args: &args::Prior) -> Result<()> {
     let device = args.compute.open()?;
     let run = Run::open(&args.run)?;
-    let existing = match (args.resume, args.overwrite) {
-        (true, _) => Existing::Resume,
-        (_, true) => Existing::Overwrite,
-        _ => Existing::Refuse,
-    };
+    let existing = existing(args.resume, args.overwrite);
     let folder = run.prior();
     if existing == Existing::Refuse && folder.config().exists() {
         return Err(Error::new(format!(
@@ -59,7 +55,7 @@ pub fn prior(args: &args::Prior) -> Result<()> {
     let options = TrainOptions {
         out: None,
         existing,
-        tensorboard: args.tensorboard,
+        tensorboard: args.tensorboard || (args.resume && has_events(folder.dir())),
         seconds: args.minutes.map(|minutes| minutes * 60.0),
     };
     let mut follow = Follow::new("prior");
@@ -69,7 +65,7 @@ pub fn prior(args: &args::Prior) -> Result<()> {
     let mut trainer = Trainer::prior(&args.run, &config, data.as_ref(), device, options)?;
     let finished = trainer.run(&mut follow)?;
     drop(follow);
-    line(match finished.interrupted {
+    note(match finished.interrupted {
         true => format!(
             "stopped and saved at step {} of {}; go on with: rrvq prior {} --resume",
             finished.step,

@@ -1,7 +1,8 @@
 //! `rrvq completions` and `rrvq man`: what a shell and `man` need to know of the program.
 
 use crate::args::{self, Args};
-use crate::terminal::line;
+use crate::output::check_free;
+use crate::terminal::{line, note};
 use clap::CommandFactory;
 use rrvq::{Error, Result};
 
@@ -23,8 +24,9 @@ pub fn man(args: &args::Man) -> Result<()> {
         line(String::from_utf8_lossy(&page).trim_end());
         return Ok(());
     };
+    check_free(&folder.join("rrvq.1"))?;
     std::fs::create_dir_all(folder).map_err(failed)?;
     clap_mangen::generate_to(Args::command(), folder).map_err(failed)?;
-    line(format!("man pages: {}", folder.display()));
+    note(format!("man pages: {}", folder.display()));
     Ok(())
 }

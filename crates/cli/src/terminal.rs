@@ -1,5 +1,6 @@
 //! What a person sees: lines, bars, tables.
 
+use crate::output::manner;
 use indicatif::{ProgressBar, ProgressStyle};
 use rrvq::evaluate::EvalRecord;
 use rrvq::programs::StepOutcome;
@@ -18,6 +19,41 @@ pub fn line(text: impl AsRef<str>) {
             complain(rrvq::Error::io("print to", "standard output", error));
             std::process::exit(2);
         }
+    }
+}
+
+/// A line that --quiet leaves out: what was done and where it is.
+pub fn note(text: impl AsRef<str>) {
+    if !manner().quiet {
+        line(text);
+    }
+}
+
+/// A line that --verbose adds, on standard error.
+pub fn detail(text: impl FnOnce() -> String) {
+    if manner().verbose {
+        aside(text());
+    }
+}
+
+/// A line on standard error, to nobody if need be.
+pub fn aside(text: impl AsRef<str>) {
+    let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+}
+
+/// Whether a JSON object was printed: there is never a second one.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Prints one JSON object.
+pub fn json(value: &serde_json::Value) {
+    TOLD.store(true, Ordering::SeqCst);
+    line(value.to_string());
+}
+
+/// Prints that something failed as a JSON object, unless there was one already.
+pub fn json_failure(said: &str) {
+    if !TOLD.load(Ordering::SeqCst) {
+        json(&serde_json::json!({ "error": said }));
     }
 }
 
@@ -52,7 +88,7 @@ impl Follow {
         Follow {
             label: label.into(),
             bar: ProgressBar::hidden(),
-            quiet: false,
+            quiet: manner().quiet,
         }
     }
 
@@ -97,7 +133,7 @@ impl Watch for Follow {
         ));
         self.bar.finish_and_clear();
         // indicatif hides the bar by itself when standard error is not a terminal.
-        self.bar = ProgressBar::new(start.steps as u64).with_position(start.from as u64);
+        self.bar = progress(start.steps as u64).with_position(start.from as u64);
         self.bar.reset_eta();
         let template = "{prefix} {bar:32} {pos}/{len} steps  {per_sec}  {eta} left  {msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -186,9 +222,17 @@ pub fn table(headers: &[&str], rows: &[Vec<String>]) {
     }
 }
 
+/// A bar, unless --quiet.
+fn progress(len: u64) -> ProgressBar {
+    match manner().quiet {
+        true => ProgressBar::hidden(),
+        false => ProgressBar::new(len),
+    }
+}
+
 /// A bar for work with a known end, hidden where there is no terminal.
 pub fn bar(label: &str, len: usize) -> ProgressBar {
-    let bar = ProgressBar::new(len as u64);
+    let bar = progress(len as u64);
     if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len}  {eta} left") {
         bar.set_style(style);
     }
@@ -198,7 +242,7 @@ pub fn bar(label: &str, len: usize) -> ProgressBar {
 
 /// A bar for bytes that come in.
 pub fn bytes_bar(label: &str, len: u64) -> ProgressBar {
-    let bar = ProgressBar::new(len);
+    let bar = progress(len);
     let template = "{prefix} {bar:32} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);

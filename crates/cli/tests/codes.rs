@@ -40,6 +40,7 @@ fn codes_go_out_and_come_back() {
     let top = |out: &str, more: &[&str]| {
         let args = [
             "decode",
+            "--force",
             "run",
             "codes.safetensors",
             "--top",
@@ -84,7 +85,7 @@ fn labels_of_the_data_go_with_the_codes() {
     scratch.run(&train).done();
     for (split, batch) in [("train", 1), ("test", 6)] {
         let mut codes = vec!["codes", "run", "--data", "cifar", "--count", "12"];
-        codes.extend(["--split", split, "--out", "codes.safetensors"]);
+        codes.extend(["--split", split, "--out", "codes.safetensors", "--force"]);
         let said = scratch.run(&codes).done();
         assert!(said.contains("with labels"), "{said}");
         let bytes = scratch.read("codes.safetensors");

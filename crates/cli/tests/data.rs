@@ -176,7 +176,9 @@ fn crops_are_settings_and_mistakes_in_them_are_refused() {
         assert_eq!(count(&several), 3 * count(&plain), "{split}");
     }
     let look = |dir: &str, set: &str| {
-        scratch.run(&["data", "info", dir, "--sheet", "s.png", "--set", set])
+        scratch.run(&[
+            "data", "info", dir, "--sheet", "s.png", "--force", "--set", set,
+        ])
     };
     look("photos", "data.crop=[0,0,4,4]").done();
     look("photos", "data.crop=[0,0,4,3]").refused(&["data.crop", "a square"]);

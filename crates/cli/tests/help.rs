@@ -3,7 +3,18 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 29] = [
+/// Flags of every command.
+const ALL: [&str; 7] = [
+    "--threads",
+    "--max-memory",
+    "--max-pixels",
+    "--force",
+    "--quiet",
+    "--verbose",
+    "--help",
+];
+
+const COMMANDS: [(&str, &[&str]); 30] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -114,7 +125,6 @@ const COMMANDS: [(&str, &[&str]); 29] = [
             "--bits",
             "--search",
             "--bit-worth",
-            "--force",
             "--json",
         ],
     ),
@@ -126,25 +136,25 @@ const COMMANDS: [(&str, &[&str]); 29] = [
             "--model",
             "--keep-going",
             "--partial",
-            "--force",
             "--json",
         ],
     ),
     (
         "pack",
-        &[
-            "<RUN>",
-            "--out",
-            "--prune",
-            "--neighbours",
-            "--data",
-            "--force",
-        ],
+        &["<RUN>", "--out", "--prune", "--neighbours", "--data"],
     ),
-    ("codec", &["eval"]),
+    ("codec", &["eval", "list"]),
     (
         "codec eval",
-        &["<RUN>", "[DATA]", "--images", "--search", "--out", "--json"],
+        &[
+            "<RUN>",
+            "[DATA]",
+            "--images",
+            "--lossless",
+            "--search",
+            "--out",
+            "--json",
+        ],
     ),
     (
         "study",
@@ -159,6 +169,7 @@ const COMMANDS: [(&str, &[&str]); 29] = [
             "--out",
         ],
     ),
+    ("codec list", &["<FILE>", "--json"]),
     ("info", &["<RUN>", "--json"]),
     ("report", &["<RUNS>...", "--out"]),
     ("presets", &["[NAME]", "--keys"]),
@@ -228,7 +239,7 @@ fn every_command_names_its_flags() {
         let mut args: Vec<&str> = command.split(' ').collect();
         args.push("--help");
         let help = scratch.run(&args).done();
-        for flag in flags.iter().chain(&["--threads", "--help"]) {
+        for flag in flags.iter().chain(&ALL) {
             assert!(help.contains(flag), "{command}: {flag} is not in\n{help}");
         }
     }
@@ -249,7 +260,7 @@ fn the_list_above_is_complete() {
                 .next()?;
             (line.starts_with(' ') && word.starts_with("--")).then_some(word)
         });
-        for flag in listed.filter(|flag| !["--threads", "--help"].contains(flag)) {
+        for flag in listed.filter(|flag| !ALL.contains(flag)) {
             assert!(flags.contains(&flag), "{command}: {flag} is not expected");
         }
     }

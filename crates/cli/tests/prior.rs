@@ -46,7 +46,9 @@ fn a_prior_goes_the_whole_way() {
     trained(&scratch, &[]);
     let eval = || scratch.run(&["eval", "run", "--json"]).json();
     let picture = |more: &[&str]| {
-        let sample = ["sample", "run", "--out", "grid.png", "--count", "6"];
+        let sample = [
+            "sample", "run", "--out", "grid.png", "--count", "6", "--force",
+        ];
         let said = scratch.run(&[&sample[..], more].concat()).done();
         let bytes = scratch.read("grid.png");
         assert!(png_size(&bytes).0 > 16);
@@ -195,7 +197,7 @@ fn mistakes_are_sentences() {
     // Other weights have other codes.
     let more = ["train", "--resume", "--out", "run", "--steps", "42"];
     scratch.run(&more).done();
-    let sample = ["sample", "run", "--out", "grid.png"];
+    let sample = ["sample", "run", "--out", "grid.png", "--force"];
     scratch
         .run(&sample)
         .refused(&["other weights", "--overwrite", "--uniform"]);

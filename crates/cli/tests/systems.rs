@@ -116,7 +116,9 @@ fn every_system_goes_the_whole_way() {
         assert!(bits("importance_bound").is_finite(), "{name}: {found}");
         for picture in ["sample", "reconstruct"] {
             scratch
-                .run(&[picture, "run", "--out", "grid.png", "--count", "4"])
+                .run(&[
+                    picture, "run", "--out", "grid.png", "--count", "4", "--force",
+                ])
                 .done();
             assert!(
                 png_size(&scratch.read("grid.png")).0 > 16,

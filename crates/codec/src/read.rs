@@ -495,3 +495,23 @@ pub fn check(input: &mut dyn Read) -> Result<Header> {
         }
     }
 }
+
+/// The records of all images in a file, without decoding any.
+pub fn list(input: &mut dyn Read) -> Result<(Header, Vec<Record>)> {
+    let mut reader = Reader::new(input)?;
+    let mut records = Vec::new();
+    loop {
+        let block = reader.block()?;
+        match block.kind {
+            _ if !block.whole || reader.blocks.damaged() => return Err(damaged()),
+            Kind::End => return Ok((reader.header, records)),
+            kind if kind.lists() => {
+                if let Some(more) = reader.list(&block)? {
+                    reader.segments += 1;
+                    records.extend(more);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -66,6 +66,11 @@ impl Run {
     }
 
     fn missing(&self) -> Error {
+        if let Err(error) = std::fs::metadata(self.config())
+            && error.kind() == std::io::ErrorKind::PermissionDenied
+        {
+            return Error::io("read", self.config(), error);
+        }
         let what = if self.dir.is_dir() {
             "has no config.toml"
         } else {

@@ -225,6 +225,15 @@ impl<'a> Reader<'a> {
         Ok(Some(segment))
     }
 
+    /// The records of all images, without showing any.
+    pub fn records(mut self) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        while let Some(more) = self.list()? {
+            records.extend(more);
+        }
+        Ok(records)
+    }
+
     /// Goes through the whole file without showing anything: what is wrong with it, if anything is.
     pub fn check(mut self, config: &ModelConfig) -> Result<()> {
         while let Some(segment) = self.parse(config)? {

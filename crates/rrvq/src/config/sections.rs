@@ -121,7 +121,7 @@ section! {
 section! {
     /// What the model is trained on.
     pub struct DataConfig {
-        /// Name of the data set.
+        /// Name of the data set: swatches (made up), cifar10, svhn, svhn-extra, celeba, idx (MNIST and the like), parquet, folder (of images).
         name: String = "swatches".into(),
         #[serde(skip_serializing_if = "Option::is_none")]
         /// Folder of the data set, relative to the working folder; made-up data needs none.
