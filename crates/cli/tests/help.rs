@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 29] = [
+const COMMANDS: [(&str, &[&str]); 30] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -62,6 +62,21 @@ const COMMANDS: [(&str, &[&str]); 29] = [
             "--seed",
             "--temperature",
             "--uniform",
+            "--given",
+            "--from-layer",
+            "--device",
+            "--precision",
+        ],
+    ),
+    (
+        "neighbours",
+        &[
+            "<RUN>",
+            "--out",
+            "--count",
+            "--nearest",
+            "--seed",
+            "--data",
             "--device",
             "--precision",
         ],
