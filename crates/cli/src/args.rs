@@ -45,6 +45,8 @@ pub enum Command {
     Eval(Eval),
     /// Draw pictures from a trained model's prior
     Sample(Sample),
+    /// Show samples beside the training images that are nearest to them: they are not copies
+    Neighbours(Neighbours),
     /// Show images beside what a trained model keeps of them
     Reconstruct(Reconstruct),
     /// The codes of images: integer maps of every layer, as safetensors or .npy, for another model to work on
@@ -225,6 +227,40 @@ pub struct Sample {
     /// Draw codes all alike, also where the run has a PixelCNN prior (`rrvq prior`)
     #[arg(long)]
     pub uniform: bool,
+    /// An image (PNG, JPEG, WebP) whose codes above --from-layer are held, and the others drawn; it is shown first
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        requires = "from_layer",
+        conflicts_with = "uniform"
+    )]
+    pub given: Option<PathBuf>,
+    /// The highest layer that is drawn anew, counted from 1 at the bottom
+    #[arg(long, value_name = "L", requires = "given")]
+    pub from_layer: Option<usize>,
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+#[derive(Arguments)]
+pub struct Neighbours {
+    /// Run folder, packed file, or name of a built-in model (`rrvq models`)
+    pub run: PathBuf,
+    /// Where the picture goes (PNG): a row for each sample, and beside it its nearest training images
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// How many samples
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub count: u32,
+    /// How many training images beside each
+    #[arg(long, default_value_t = 7, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub nearest: u32,
+    /// The same seed gives the same samples
+    #[arg(long, default_value_t = 0, value_name = "S")]
+    pub seed: u64,
+    /// Folder of the data set, if not the one the run was trained on
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
     #[command(flatten)]
     pub compute: Compute,
 }

@@ -16,6 +16,8 @@ use rrvq::run::{Existing, Run};
 use rrvq::train::log::{Record, read};
 use rrvq::{Error, Result, SampleOptions, TrainOptions, Trained, Trainer};
 use rrvq_study::demo as demonstration;
+use rrvq_study::framework::first_images;
+use rrvq_study::neighbours::{Neighbour, nearest};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -326,8 +328,13 @@ pub fn sample(args: &args::Sample) -> Result<()> {
         true => None,
         false => trained.prior()?,
     };
-    let (drawn, of) = match found {
-        Some(mut found) => {
+    let (drawn, of) = match (found, &args.given, args.from_layer) {
+        (_, Some(image), Some(layer)) => {
+            let options = SampleOptions { seed, temperature };
+            let drawn = redrawn(&trained, image, layer, count, options)?;
+            (drawn, ", the image first")
+        }
+        (Some(mut found), ..) => {
             found.check(&store)?;
             let progress = bar("rows of codes", found.rows(count));
             let mut watch = |n| progress.set_position(n as u64);
@@ -337,7 +344,7 @@ pub fn sample(args: &args::Sample) -> Result<()> {
             progress.finish_and_clear();
             (drawn, " of the PixelCNN prior")
         }
-        None => {
+        (None, ..) => {
             let options = SampleOptions { seed, temperature };
             (trained.sample(count, options)?, "")
         }
@@ -356,6 +363,78 @@ pub fn sample(args: &args::Sample) -> Result<()> {
             drawn.len()
         ));
     }
+    Ok(())
+}
+
+/// An image, and pictures whose codes are the image's above `layer` and drawn by the prior from it down.
+fn redrawn(
+    trained: &Trained,
+    image: &Path,
+    layer: usize,
+    count: usize,
+    options: SampleOptions,
+) -> Result<Vec<Picture>> {
+    let model = &trained.config().model;
+    let layers = model.layers();
+    if !(1..=layers).contains(&layer) {
+        return Err(Error::new(format!(
+            "--from-layer {layer} is not a layer of the model; expected 1, the lowest, to {layers}"
+        )));
+    }
+    let image = Picture::load(image, model.size, model.image_channels)?;
+    let codes = trained.encode(std::slice::from_ref(&image))?;
+    let held = codes.top(layers - layer).repeated(count.saturating_sub(1));
+    let drawn = trained.complete(&held, options)?;
+    let mut all = vec![image];
+    all.extend(trained.decode(&drawn)?);
+    Ok(all)
+}
+
+/// Samples beside their nearest training images.
+pub fn neighbours(args: &args::Neighbours) -> Result<()> {
+    let device = args.compute.open()?;
+    let trained = Trained::open(&args.run)?.on(device);
+    let mut config = trained.config().clone();
+    if let Some(dir) = &args.data {
+        config.data.dir = Some(dir.clone());
+    }
+    let data = open_data(&config)?;
+    let options = SampleOptions {
+        seed: args.seed,
+        ..SampleOptions::default()
+    };
+    let samples = trained.sample(args.count as usize, options)?;
+    let unseen = first_images(data.as_ref(), Split::Test, samples.len())?;
+    let progress = bar("training images", data.len(Split::Train));
+    let all = [samples.clone(), unseen].concat();
+    let watch = |n| progress.set_position(n as u64);
+    let found = nearest(&all, data.as_ref(), args.nearest as usize, watch)?;
+    progress.finish_and_clear();
+    let (of_samples, of_unseen) = found.split_at(samples.len());
+    let mut sheet = Vec::new();
+    for (sample, near) in samples.iter().zip(of_samples) {
+        sheet.push(sample.clone());
+        sheet.extend(near.iter().map(|n| n.picture.clone()));
+    }
+    let columns = sheet.len() / samples.len();
+    save_sheet(&args.out, &sheet, columns, config.model.size)?;
+    let told = |found: &[Vec<Neighbour>]| {
+        let mut nearest: Vec<f64> = found
+            .iter()
+            .filter_map(|n| Some(n.first()?.distance))
+            .collect();
+        nearest.sort_by(f64::total_cmp);
+        let least = nearest.first().copied().unwrap_or(f64::NAN);
+        let median = nearest.get(nearest.len() / 2).copied().unwrap_or(f64::NAN);
+        format!("{median:.1} levels in the middle, {least:.1} at least")
+    };
+    line(format!(
+        "{} samples, each before its nearest training images: {}",
+        samples.len(),
+        args.out.display()
+    ));
+    line(format!("samples to the nearest: {}", told(of_samples)));
+    line(format!("test images to theirs: {}", told(of_unseen)));
     Ok(())
 }
 
@@ -386,13 +465,7 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
     let (size, channels) = (config.model.size, config.model.image_channels);
     let originals: Vec<Picture> = if args.images.is_empty() {
         let data = open_data(config)?;
-        let mut bytes = vec![0; trained.model().image_len()];
-        let count = (args.count as usize).min(data.len(Split::Test));
-        let one = |i| {
-            data.read(Split::Test, i, &mut bytes);
-            Picture::new(data.shape(), bytes.clone())
-        };
-        (0..count).map(one).collect::<Result<_>>()?
+        first_images(data.as_ref(), Split::Test, args.count as usize)?
     } else {
         args.images
             .iter()

@@ -44,6 +44,7 @@ fn main() {
         Command::Prior(args) => prior::prior(args),
         Command::Eval(eval) => commands::eval(eval),
         Command::Sample(sample) => commands::sample(sample),
+        Command::Neighbours(args) => commands::neighbours(args),
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
         Command::Codes(args) => codes::codes(args),
         Command::Decode(args) => codes::decode(args),

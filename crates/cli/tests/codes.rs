@@ -116,6 +116,55 @@ fn arrays_for_numpy_are_one_a_layer() {
 }
 
 #[test]
+fn samples_of_an_image_hold_the_layers_above() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let sample = |out: &str, more: &[&str]| {
+        let args = ["sample", "run", "--out", out, "--count", "3"];
+        scratch.run(&[&args[..], more].concat())
+    };
+    sample("one.png", &[]).done();
+    let given = ["--given", "one.png", "--from-layer"];
+    let said = sample("low.png", &[&given[..], &["1"]].concat()).done();
+    assert!(said.contains("3 samples, the image first"), "{said}");
+    sample("high.png", &[&given[..], &["2"]].concat()).done();
+    assert_ne!(scratch.read("low.png"), scratch.read("high.png"));
+    // Nothing above the top layer is held; with no noise all draws are the prior's modes.
+    let modes = [&given[..], &["2", "--temperature", "0"]].concat();
+    sample("modes.png", &modes).done();
+    let drawn = image::open(scratch.path("modes.png")).unwrap().to_rgb8();
+    let cell = |row: u32, column: u32| {
+        let at = |n: u32| n * (8 * 12 + 2) + 40;
+        *drawn.get_pixel(at(column), at(row))
+    };
+    assert_eq!(cell(0, 1), cell(1, 0), "both draws are the same");
+    sample("x.png", &[&given[..], &["3"]].concat()).refused(&["--from-layer 3", "1", "2"]);
+    let said = sample("x.png", &["--from-layer", "1"]);
+    assert!(
+        said.code == Some(2) && said.err.contains("--given"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn samples_are_shown_beside_their_nearest_training_images() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let args = ["neighbours", "run", "--out", "near.png", "--count", "2"];
+    let said = scratch
+        .run(&[&args[..], &["--nearest", "3"]].concat())
+        .done();
+    assert!(said.contains("samples to the nearest"), "{said}");
+    // Every test image of the swatches is among the training images.
+    assert!(
+        said.contains("test images to theirs: 0.0 levels in the middle"),
+        "{said}"
+    );
+    let (width, height) = common::png_size(&scratch.read("near.png"));
+    assert_eq!((width, height), (4 * 98 - 2, 2 * 98 - 2));
+}
+
+#[test]
 fn mistakes_are_told() {
     let scratch = Scratch::new();
     scratch.trained("run");

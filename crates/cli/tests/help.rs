@@ -14,7 +14,7 @@ const ALL: [&str; 7] = [
     "--help",
 ];
 
-const COMMANDS: [(&str, &[&str]); 30] = [
+const COMMANDS: [(&str, &[&str]); 31] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -73,6 +73,21 @@ const COMMANDS: [(&str, &[&str]); 30] = [
             "--seed",
             "--temperature",
             "--uniform",
+            "--given",
+            "--from-layer",
+            "--device",
+            "--precision",
+        ],
+    ),
+    (
+        "neighbours",
+        &[
+            "<RUN>",
+            "--out",
+            "--count",
+            "--nearest",
+            "--seed",
+            "--data",
             "--device",
             "--precision",
         ],

@@ -68,6 +68,25 @@ impl Codes {
         }
     }
 
+    /// The codes of each image `times` over, for as many draws of what is missing.
+    pub fn repeated(&self, times: usize) -> Codes {
+        let layer = |map: &CodeMap| CodeMap {
+            values: map
+                .values
+                .chunks(map.positions())
+                .flat_map(|one| one.repeat(times))
+                .collect(),
+            ..map.clone()
+        };
+        let labels = self.labels.iter().flatten();
+        let labels = labels.flat_map(|label| std::iter::repeat_n(*label, times));
+        Codes {
+            images: self.images * times,
+            layers: self.layers.iter().map(layer).collect(),
+            labels: self.labels.as_ref().map(|_| labels.collect()),
+        }
+    }
+
     /// Adds the codes of `count` images; each layer may have more, which are left out.
     pub(crate) fn append(&mut self, count: usize, found: Vec<Vec<u32>>) {
         self.images += count;
@@ -317,5 +336,23 @@ mod tests {
         assert!(other.check_fits(&model).is_err());
         let fewer = model.top(1);
         assert!(model.check_fits(&fewer).is_err());
+    }
+
+    #[test]
+    fn each_image_is_repeated_before_the_next() {
+        let map = CodeMap {
+            layer: 1,
+            side: 1,
+            codes: 9,
+            values: vec![3, 5],
+        };
+        let codes = Codes {
+            images: 2,
+            layers: vec![map],
+            labels: Some(vec![8, 9]),
+        };
+        let twice = codes.repeated(2);
+        assert_eq!((twice.images, twice.labels), (4, Some(vec![8, 8, 9, 9])));
+        assert_eq!(twice.layers[0].values, [3, 3, 5, 5]);
     }
 }

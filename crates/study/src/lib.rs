@@ -4,11 +4,13 @@
 //! - [`report::runs`]: runs on one page.
 //! - [`compare`]: our codec beside others.
 //! - [`demo`]: two models of colour swatches, trained and shown in a minute.
+//! - [`neighbours`]: the nearest training images of samples.
 //! - [`studies`]: the paper's tables, figures and theorems, measured, on one page; [`framework`] is what they share.
 
 pub mod compare;
 pub mod demo;
 pub mod framework;
+pub mod neighbours;
 pub mod report;
 pub mod studies;
 

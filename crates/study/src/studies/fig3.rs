@@ -5,7 +5,7 @@ use super::models::five_layers;
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict};
 use crate::report::{Chart, Series};
 use rrvq::picture::{Picture, grid};
-use rrvq::{CodeMap, Codes, Result, SampleOptions};
+use rrvq::{Codes, Result, SampleOptions};
 
 /// Figure 3.
 pub struct Fig3;
@@ -16,22 +16,6 @@ const SIDE: usize = 8;
 const DRAWS: usize = 32;
 /// Side of the squares whose means are the coarse part of a picture.
 const COARSE: usize = 8;
-
-/// The codes of each image `times` over.
-fn repeated(codes: &Codes, times: usize) -> Codes {
-    let layer = |map: &CodeMap| {
-        let images = map.values.chunks(map.positions());
-        CodeMap {
-            values: images.flat_map(|one| one.repeat(times)).collect(),
-            ..map.clone()
-        }
-    };
-    Codes {
-        images: codes.images * times,
-        layers: codes.layers.iter().map(layer).collect(),
-        labels: None,
-    }
-}
 
 /// `SIDE` pictures for each of `DRAWS` draws of the layers above `layer`.
 fn redrawn(trial: &Trial, layer: usize) -> Result<Vec<Picture>> {
@@ -47,7 +31,7 @@ fn redrawn(trial: &Trial, layer: usize) -> Result<Vec<Picture>> {
         temperature: 1.0,
     };
     let above = model.complete(&none, options(1))?.top(layers - 1 - layer);
-    let drawn = model.complete(&repeated(&above, SIDE), options(2))?;
+    let drawn = model.complete(&above.repeated(SIDE), options(2))?;
     model.decode(&drawn.top(layers - layer))
 }
 
@@ -210,23 +194,5 @@ mod tests {
         };
         let (_, coarse) = spread(&(0..8).map(|i| chequer(i % 2)).collect::<Vec<_>>());
         assert!(coarse < 1e-9);
-    }
-
-    #[test]
-    fn each_image_is_repeated_before_the_next() {
-        let map = CodeMap {
-            layer: 1,
-            side: 1,
-            codes: 9,
-            values: vec![3, 5],
-        };
-        let codes = Codes {
-            images: 2,
-            layers: vec![map],
-            labels: None,
-        };
-        let twice = repeated(&codes, 2);
-        assert_eq!(twice.images, 4);
-        assert_eq!(twice.layers[0].values, [3, 3, 5, 5]);
     }
 }

@@ -4,11 +4,11 @@ use crate::framework::{Context, Wanted};
 use rrvq::{Error, Result};
 
 /// Steps of a small model at the quick scale.
-const QUICK_STEPS: usize = 800;
+const QUICK_STEPS: usize = 600;
 /// Minutes of a model at the full scale.
 const FULL_MINUTES: f64 = 8.0;
 /// Of a model of Figure 1, whose batches are twice as large.
-const QUICK_STEPS_OF_FIGURE_1: usize = 500;
+const QUICK_STEPS_OF_FIGURE_1: usize = 400;
 
 /// A small preset on any data set, or the preset of the data set for a GPU.
 fn of(context: &Context<'_>, data: &str, small: &str, large: [(&str, &str); 3]) -> Result<Wanted> {
