@@ -9,9 +9,6 @@ use rrvq::picture::Picture;
 use rrvq::{Codes, Error, Result, SampleOptions, Split, Trained};
 use std::path::Path;
 
-/// Images encoded between two steps of the progress bar.
-const AT_ONCE: usize = 512;
-
 pub fn codes(args: &args::Codes) -> Result<()> {
     check_free(&args.out)?;
     check_free(&args.out.with_extension("layer-01.npy"))?;
@@ -44,32 +41,15 @@ pub fn codes(args: &args::Codes) -> Result<()> {
 
 fn of_data(trained: &Trained, split: Split, most: usize) -> Result<Codes> {
     let data = open_data(trained.config())?;
-    let len = data.len(split);
-    let count = if most == 0 { len } else { len.min(most) };
-    if count == 0 {
-        return Err(Error::new(format!(
-            "data set {} has no {split} images; choose another --split",
-            data.name()
-        )));
+    let mut shown = None;
+    let codes = trained.encode_data(data.as_ref(), split, most, |done, total| {
+        let bar = shown.get_or_insert_with(|| bar("encoding", total));
+        bar.set_position(done as u64);
+    });
+    if let Some(bar) = shown {
+        bar.finish_and_clear();
     }
-    let each = trained.model().image_len();
-    let progress = bar("encoding", count);
-    let mut encoder = trained.encoder(AT_ONCE.min(count))?;
-    let mut bytes = vec![0; AT_ONCE.min(count) * each];
-    for first in (0..count).step_by(AT_ONCE) {
-        let here = AT_ONCE.min(count - first);
-        for (i, image) in bytes[..here * each].chunks_exact_mut(each).enumerate() {
-            data.read(split, first + i, image);
-        }
-        encoder.add(&bytes[..here * each])?;
-        progress.set_position((first + here) as u64);
-    }
-    progress.finish_and_clear();
-    let labels = (0..count).map(|i| data.label(split, i)).collect();
-    Ok(Codes {
-        labels,
-        ..encoder.finish()
-    })
+    codes
 }
 
 pub fn decode(args: &args::Decode) -> Result<()> {
@@ -85,7 +65,9 @@ pub fn decode(args: &args::Decode) -> Result<()> {
         seed: args.seed,
         temperature: args.temperature,
     };
-    let codes = trained.complete(&codes, options)?;
+    if codes.layers.len() < trained.config().model.layers() {
+        codes = trained.complete(&codes, options)?;
+    }
     let pictures = trained.decode(&codes)?;
     let size = trained.config().model.size;
     if args.out.extension().is_some_and(|e| e == "png") {

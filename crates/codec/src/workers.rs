@@ -6,6 +6,7 @@
 use super::neighbours::Neighbours;
 use super::networks::Networks;
 use rrvq::error::{Error, Result};
+use rrvq::interrupt::Interrupt;
 use rrvq::programs::Model;
 use std::sync::Mutex;
 
@@ -59,6 +60,11 @@ impl Workers {
         jobs: Vec<J>,
         work: impl Fn(&mut Networks, J) -> Result<R> + Sync,
     ) -> Result<Vec<Result<R>>> {
+        let interrupt = Interrupt::current();
+        let work = |networks: &mut Networks, job: J| {
+            interrupt.check()?;
+            work(networks, job)
+        };
         let hands = self.most().min(jobs.len());
         if hands <= 1 {
             let networks = &mut self.networks[0];

@@ -47,6 +47,8 @@ pub enum Error {
         /// The sentence: where, what is kept, what to try.
         message: String,
     },
+    /// The work was told to end before it was done ([`crate::interrupt`]).
+    Interrupted,
     /// A device or a compiled program failed.
     Device(rrvq_tensor::Error),
 }
@@ -138,6 +140,7 @@ impl Error {
                 path,
                 source,
             } => format!("cannot {action} {}: {}", path.display(), reason(source)),
+            Error::Interrupted => "interrupted before the end; nothing was kept".into(),
             Error::Device(error) => error.to_string(),
         }
     }
@@ -175,7 +178,7 @@ impl std::error::Error for Error {
         match self {
             Error::Io { source, .. } => Some(source),
             Error::Device(error) => Some(error),
-            Error::Invalid { .. } | Error::Diverged { .. } => None,
+            Error::Invalid { .. } | Error::Diverged { .. } | Error::Interrupted => None,
         }
     }
 }

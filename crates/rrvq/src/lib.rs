@@ -44,6 +44,7 @@
 //! | [`nn`] | the networks between them |
 //! | [`train`], [`evaluate`], [`prior`] | the training loop, bits per dim, priors over codes |
 //! | [`config`], [`run`], [`mod@codes`] | settings and presets, the folder of a run, integer maps as files |
+//! | [`interrupt`] | ending a long computation from another thread |
 //! | [`programs`], [`streams`], [`weights`] | what is compiled for a device, noise, parameters: for those who write a loop of their own |
 //!
 //! Data sets are read by `rrvq-data`, files written by `rrvq-codec`, reports made by `rrvq-study`.
@@ -57,6 +58,7 @@ pub mod dataset;
 pub mod error;
 pub mod evaluate;
 pub mod files;
+pub mod interrupt;
 pub mod latent;
 pub mod likelihood;
 pub mod limits;

@@ -1,6 +1,7 @@
 //! Pictures out of a model: samples of the prior, reconstructions through the posterior.
 
 use crate::error::Result;
+use crate::interrupt;
 use crate::picture::Picture;
 use crate::programs::{Inference, Model, Sampler};
 use rrvq_tensor::rng::counter;
@@ -51,6 +52,7 @@ pub fn samples_with(
 ) -> Result<Vec<Picture>> {
     let mut pictures = Vec::new();
     for batch in 0..count.div_ceil(sampler.batch) {
+        interrupt::check()?;
         let means = sampler.run(store, counter(seed, batch as u64), temperature)?;
         pictures.extend(pictures_of(model, &means)?);
     }
@@ -69,6 +71,7 @@ pub fn reconstructions(
     let mut inference = Inference::pictures(device, model, batch)?;
     let mut pictures = Vec::new();
     for group in originals.chunks(batch) {
+        interrupt::check()?;
         let images: Vec<u8> = group
             .iter()
             .flat_map(|p| p.pixels().iter().copied())

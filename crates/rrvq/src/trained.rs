@@ -2,10 +2,11 @@
 
 use crate::codes::{CodeMap, Codes};
 use crate::config::Config;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Split};
 use crate::error::{Error, Result};
 use crate::evaluate::{EvalRecord, Evaluator, Extent};
 use crate::files::write_atomic;
+use crate::interrupt;
 use crate::latent;
 use crate::models;
 use crate::picture::Picture;
@@ -22,6 +23,9 @@ use std::path::Path;
 
 /// Images a program works on at once.
 const BATCH: usize = 64;
+
+/// Images of a data set that are read at once.
+const READ: usize = 512;
 
 /// A tensor by its name, with its shape.
 pub type NamedTensor = (String, Vec<usize>, Vec<f32>);
@@ -59,6 +63,12 @@ pub struct SampleOptions {
     /// 1 samples the prior as it is, 0 takes its most likely codes.
     pub temperature: f32,
 }
+
+/// What decoding takes where codes are missing.
+const MOST_LIKELY: SampleOptions = SampleOptions {
+    seed: 0,
+    temperature: 0.0,
+};
 
 impl Default for SampleOptions {
     fn default() -> Self {
@@ -258,6 +268,41 @@ impl Trained {
         })
     }
 
+    /// The most likely codes of images of a data set, with labels where it has them: of the first `most`, or of all
+    /// where that is 0. `watch` is told how many are done.
+    pub fn encode_data(
+        &self,
+        data: &dyn Dataset,
+        split: Split,
+        most: usize,
+        mut watch: impl FnMut(usize, usize),
+    ) -> Result<Codes> {
+        let len = data.len(split);
+        let count = if most == 0 { len } else { len.min(most) };
+        if count == 0 {
+            return Err(Error::new(format!(
+                "data set {} has no {split} images; choose another split",
+                data.name()
+            )));
+        }
+        let each = self.model.image_len();
+        let mut encoder = self.encoder(READ.min(count))?;
+        let mut bytes = vec![0; READ.min(count) * each];
+        for first in (0..count).step_by(READ) {
+            let here = READ.min(count - first);
+            for (i, image) in bytes[..here * each].chunks_exact_mut(each).enumerate() {
+                data.read(split, first + i, image);
+            }
+            encoder.add(&bytes[..here * each])?;
+            watch(first + here, count);
+        }
+        let labels = (0..count).map(|i| data.label(split, i)).collect();
+        Ok(Codes {
+            labels,
+            ..encoder.finish()
+        })
+    }
+
     /// No image's codes: the shape of this model's.
     fn no_codes(&self) -> Codes {
         let config = &self.config.model;
@@ -279,26 +324,44 @@ impl Trained {
 
     /// The pictures of codes. Where the lowest layers are missing, the most likely codes of the prior take their place.
     pub fn decode(&self, codes: &Codes) -> Result<Vec<Picture>> {
-        let options = SampleOptions {
-            temperature: 0.0,
-            ..SampleOptions::default()
-        };
-        Ok(self.fill(codes, options)?.1)
+        let mut pictures = Vec::new();
+        self.fill(codes, MOST_LIKELY, |means| {
+            pictures.extend(pictures_of(&self.model, means)?);
+            Ok(())
+        })?;
+        Ok(pictures)
+    }
+
+    /// The same before rounding: means of the pixels, 0 … 255, image by image, rows first, channels last.
+    pub fn decode_means(&self, codes: &Codes) -> Result<Vec<f32>> {
+        let mut all = Vec::new();
+        self.fill(codes, MOST_LIKELY, |means| {
+            all.extend_from_slice(means);
+            Ok(())
+        })?;
+        Ok(all)
     }
 
     /// The codes of all layers, where those of the top layers are given ([`Codes::top`]) and the prior draws the rest.
     pub fn complete(&self, codes: &Codes, options: SampleOptions) -> Result<Codes> {
-        Ok(self.fill(codes, options)?.0)
+        self.fill(codes, options, |_| Ok(()))
     }
 
-    fn fill(&self, codes: &Codes, options: SampleOptions) -> Result<(Codes, Vec<Picture>)> {
+    /// The codes of all layers; `watch` sees the means of each batch's pixels.
+    fn fill(
+        &self,
+        codes: &Codes,
+        options: SampleOptions,
+        mut watch: impl FnMut(&[f32]) -> Result<()>,
+    ) -> Result<Codes> {
         codes.check_fits(&self.no_codes())?;
         let given = codes.layers.len();
         let batch = codes.images.clamp(1, BATCH);
         let mut decoder = Decoder::new(&self.device, &self.model, batch, given)?;
         let mut store = self.store();
-        let (mut all, mut pictures) = (self.no_codes(), Vec::new());
+        let mut all = self.no_codes();
         for (number, first) in (0..codes.images).step_by(batch).enumerate() {
+            interrupt::check()?;
             let here = batch.min(codes.images - first);
             // A last batch that is not full is filled up with code 0.
             let some: Vec<Vec<u32>> = codes
@@ -316,11 +379,10 @@ impl Trained {
             let mut found = decoder.drawn()?;
             found.extend(some);
             all.append(here, found);
-            let drawn = pictures_of(&self.model, &means)?;
-            pictures.extend(drawn.into_iter().take(here));
+            watch(&means[..here * self.model.image_len()])?;
         }
         all.labels.clone_from(&codes.labels);
-        Ok((all, pictures))
+        Ok(all)
     }
 
     /// `count` samples of the model's own prior; [`Trained::prior`] has those of a PixelCNN.
@@ -376,6 +438,7 @@ impl StreamEncoder {
     /// Adds whole images, one after another.
     pub fn add(&mut self, images: &[u8]) -> Result<()> {
         for some in images.chunks(self.encoder.batch * self.each) {
+            interrupt::check()?;
             let (store, noise) = (&mut self.store, counter(0, 0));
             let found = self.encoder.run(store, some, noise, 0.0)?;
             self.codes.append(some.len() / self.each, found);

@@ -9,6 +9,7 @@ pub use record::{EvalRecord, Usage};
 
 use crate::dataset::{Dataset, Split, bank};
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Inference, Model, Scorer, Scores};
@@ -113,6 +114,7 @@ impl<'a> Evaluator<'a> {
                     })
                     .collect();
                 for some in batches.chunks(AT_ONCE) {
+                    interrupt::check()?;
                     let found = scorer.replay(store, bank, some)?;
                     found.iter().for_each(|scores| sum.add(scores));
                     watch(sum.images);
@@ -240,6 +242,7 @@ pub fn each_batch(
     let image: usize = data.shape().iter().product();
     let mut buffer = vec![0; batch * image];
     for (index, first) in (0..len).step_by(batch).enumerate() {
+        interrupt::check()?;
         let count = batch.min(len - first);
         for (i, out) in buffer[..count * image].chunks_exact_mut(image).enumerate() {
             data.read(extent.split, first + i, out);

@@ -1,0 +1,68 @@
+"""What Python costs: encoding and decoding images through the package and through the program, side by side.
+
+    python crates/python/bench.py PROGRAM [--images 1000] [--model tiles-2] [--repeat 3]
+
+Both have to be built with the same profile. Times are those of `--images` images less those of the first 64, so that
+starting, opening the model and compiling for it, which happen once a process, are on neither side. Rounds alternate;
+the fastest of each is compared.
+"""
+
+import argparse
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import rrvq
+
+FEW = 64
+
+
+def seconds(work):
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument("--model", default="tiles-2")
+    parser.add_argument("--repeat", type=int, default=3)
+    args = parser.parse_args()
+    model = rrvq.load(args.model)
+    images = model.sample(args.images, seed=1)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        files = []
+        for i, image in enumerate(images):
+            files.append(f"{i:06}.png")
+            rrvq.show(image[None], columns=1, scale=1).save(folder / files[-1])
+        run = lambda *words: subprocess.run([args.program, *words], cwd=folder, check=True, capture_output=True)
+        for count in (FEW, args.images):
+            rrvq.tokens(model, images[:count], out=folder / f"{count}.safetensors")
+        codes = model.encode(images)
+        work = {
+            "encode": (
+                lambda n: run("codes", args.model, *files[:n], "--out", "out.safetensors"),
+                lambda n: model.encode(images[:n]),
+            ),
+            "decode": (
+                lambda n: run("decode", args.model, f"{n}.safetensors", "--out", "out.png"),
+                lambda n: model.decode([map[:n] for map in codes]),
+            ),
+        }
+        print(f"{args.images} images, model {args.model}, fastest of {args.repeat} rounds")
+        for name, sides in work.items():
+            times = [[], []]
+            for _ in range(args.repeat):
+                for side, kept in zip(sides, times):
+                    kept.append(seconds(lambda: side(args.images)) - seconds(lambda: side(FEW)))
+            program, package = (min(kept) for kept in times)
+            share = 100 * (package / program - 1)
+            print(f"{name}: program {program:.2f} s, package {package:.2f} s, {share:+.1f} %")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Lossless compression in memory."""
+
+import subprocess
+
+import numpy as np
+import pytest
+
+import rrvq
+from conftest import ramps
+
+
+def test_images_of_all_sizes_come_back(built_in):
+    images = [ramps(1, 40)[0], ramps(1, 33)[0, :20], ramps(1, 16, 1)[0], ramps(1, 16, 1)[0, :, :, 0]]
+    back = rrvq.decompress(rrvq.compress(images))
+    assert [image.shape for image in back] == [(40, 40, 3), (20, 33, 3), (16, 16, 1), (16, 16, 1)]
+    for one, other in zip(images, back):
+        assert (one.reshape(other.shape) == other).all()
+    alone = ramps(1, 40)[0]
+    assert (rrvq.decompress(rrvq.compress(alone))[0] == alone).all()
+    samples = built_in.sample(8)
+    assert len(rrvq.compress(samples)) < samples.size / 2
+
+
+def test_a_model_of_ones_own_compresses(trained):
+    images = ramps(5, 8)
+    file = rrvq.compress(images, trained)
+    assert (np.array(rrvq.decompress(file, trained)) == images).all()
+    with pytest.raises(rrvq.Error):
+        rrvq.decompress(file, rrvq.load("tiles-2"))
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        (lambda: rrvq.compress(np.zeros((4, 4, 4, 4), np.uint8)), "expected uint8 [h, w], [h, w, 1] or [h, w, 3]"),
+        (lambda: rrvq.compress(np.zeros((4, 4))), "an image is float64"),
+        (lambda: rrvq.compress(np.zeros((0, 4), np.uint8)), "no image of 4×0 pixels"),
+        (lambda: rrvq.decompress(b"nothing at all"), ""),
+        (lambda: rrvq.decompress(rrvq.compress(ramps(1, 8))[:-9]), ""),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(wrong, words):
+    with pytest.raises(rrvq.Error) as said:
+        wrong()
+    assert words in str(said.value) and len(str(said.value)) > 20
+
+
+def test_the_program_reads_the_bytes(program, tmp_path):
+    images = ramps(2, 32)
+    (tmp_path / "file.rrvq").write_bytes(rrvq.compress(images))
+    subprocess.run([program, "decompress", "file.rrvq", "-o", "out"], cwd=tmp_path, check=True, capture_output=True)
+    files = sorted((tmp_path / "out").glob("*.png"))
+    assert len(files) == 2
+    subprocess.run([program, "compress", *map(str, files), "-o", "back.rrvq"], cwd=tmp_path, check=True, capture_output=True)
+    back = rrvq.decompress((tmp_path / "back.rrvq").read_bytes())
+    assert (np.array(back) == images).all()
