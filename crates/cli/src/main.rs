@@ -11,6 +11,7 @@ mod device;
 mod doctor;
 mod lossy;
 mod prior;
+mod serve;
 mod shell;
 mod terminal;
 
@@ -40,6 +41,7 @@ fn main() {
         } => compare::eval(eval),
         Command::Info(info) => commands::info(info),
         Command::Report(report) => commands::report(report),
+        Command::Serve(args) => serve::serve(args),
         Command::Presets(presets) => commands::presets(presets),
         Command::Data { what } => match what {
             args::Data::Info(info) => data::info(info),

@@ -3,7 +3,7 @@
 mod common;
 use common::Scratch;
 
-const COMMANDS: [(&str, &[&str]); 28] = [
+const COMMANDS: [(&str, &[&str]); 29] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -148,6 +148,7 @@ const COMMANDS: [(&str, &[&str]); 28] = [
     ),
     ("info", &["<RUN>", "--json"]),
     ("report", &["<RUNS>...", "--out"]),
+    ("serve", &["<RUN>", "--port", "--modules"]),
     ("presets", &["[NAME]", "--keys"]),
     ("models", &["[NAME]"]),
     ("data", &["info", "fetch"]),
