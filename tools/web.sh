@@ -5,7 +5,7 @@
 # RRVQ_WEB_MODEL names the model (a built-in one, a run, a packed file); RRVQ_PROGRAM a native rrvq that is built already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-model=${RRVQ_WEB_MODEL:-tiles-2}
+model=${RRVQ_WEB_MODEL:-cifar10}
 target=wasm32-unknown-unknown
 
 modules() {
@@ -48,6 +48,17 @@ missing() {
         (cd web/tests && npm install --no-package-lock --no-audit --no-fund >/dev/null 2>&1) || echo playwright-core
 }
 
+# The arithmetic alone, on the special operands that no model has: tests of the tensor crate under node.
+arithmetic() {
+    local wasi=wasm32-wasip1
+    rustup target list --installed 2>/dev/null | grep -q $wasi || rustup target add $wasi >/dev/null 2>&1 || {
+        printf 'the arithmetic was not tested alone: the target %s is not there\n' $wasi
+        return
+    }
+    CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $PWD/tools/wasi.mjs" RUSTFLAGS="-C target-feature=+simd128" \
+        cargo test --quiet -p rrvq-tensor --lib --target $wasi --target-dir target/web-simd -- lanes:: math::
+}
+
 case ${1:-test} in
 build) build ;;
 test)
@@ -57,6 +68,7 @@ test)
         exit 0
     fi
     modules
+    arithmetic
     program
     node web/tests/browser.mjs "$RRVQ_PROGRAM" web/dist "$model" "${RRVQ_WEB_SHOTS:-target/web-shots}"
     ;;

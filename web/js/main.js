@@ -57,7 +57,7 @@ async function draw(layers, waiting = 0) {
   const found = await engine.ask({ ask: "draw", plan: { layers } });
   codes = found.codes;
   paintPicture($("picture"), found.bytes, model.size);
-  const bits = state.mode === "image" && state.image?.bits && $("heat").checked ? state.image.bits : null;
+  const bits = state.mode === "image" && !state.edits.length && $("heat").checked ? (state.image?.bits ?? null) : null;
   maps.show({ codes, bits, edits: state.edits, waiting: Math.max(waiting, state.mode === "image" ? state.dropped : 0), touched });
   $("timing").textContent = `last picture in ${found.milliseconds.toFixed(0)} ms, ${found.simd ? "with" : "without"} simd128`;
   document.body.dataset.milliseconds = found.milliseconds;
@@ -129,6 +129,7 @@ const freshSeed = () => crypto.getRandomValues(new Uint32Array(1))[0];
 function act(layer, position, asked) {
   const what = asked ?? tool;
   if (!codes) return;
+  if (state.mode === "image" && !state.image) return say("Drop an image first: its codes will be here.");
   touched = layer;
   if (what === "look") {
     explain(layer, position);

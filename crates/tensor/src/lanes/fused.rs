@@ -16,7 +16,7 @@ pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     let part = sum - product;
     let lost = (product - (sum - part)) + (c - part);
     let even = sum.to_bits() & 1 == 0;
-    let towards = match even && (lost > 0.0 || lost < 0.0) {
+    let towards = match even && lost.abs() > 0.0 {
         true if (lost > 0.0) == (sum > 0.0) => 1,
         true => -1,
         false => 0,
@@ -133,7 +133,11 @@ mod tests {
             let want = a[i].mul_add(b[i], c[i]);
             for got in [found[i], fma(a[i], b[i], c[i])] {
                 let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
-                assert!(same, "{:e}·{:e} + {:e}: {got:e}, not {want:e}", a[i], b[i], c[i]);
+                assert!(
+                    same,
+                    "{:e}·{:e} + {:e}: {got:e}, not {want:e}",
+                    a[i], b[i], c[i]
+                );
             }
         }
     }
@@ -163,7 +167,10 @@ mod tests {
             }
             check(a, b, c);
         }
-        assert!(ties > 20, "only {ties} operands need more than two roundings");
+        assert!(
+            ties > 20,
+            "only {ties} operands need more than two roundings"
+        );
     }
 
     #[test]
