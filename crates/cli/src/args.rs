@@ -70,6 +70,8 @@ pub enum Command {
     Info(Info),
     /// One page about one run or several: bits per dim by step and time, codes in use, samples, what differs
     Report(Report),
+    /// Show a model in a browser: draw, redraw layers, look at codes, compress; on this machine only
+    Serve(Serve),
     /// The configurations built into the program
     Presets(Presets),
     /// The trained models built into the program
@@ -503,6 +505,20 @@ pub struct Report {
     /// Page to write (HTML, with everything inside)
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
+}
+
+#[derive(Arguments)]
+#[command(after_help = "Example: rrvq serve runs/first --port 0")]
+pub struct Serve {
+    /// Run folder, packed model, or the name of a built-in model
+    #[arg(value_name = "RUN")]
+    pub model: PathBuf,
+    /// Port of 127.0.0.1 to listen on; 0 takes any that is free
+    #[arg(long, value_name = "N", default_value_t = 8017)]
+    pub port: u16,
+    /// Folder of the page's WebAssembly modules, which tools/web.sh builds
+    #[arg(long, value_name = "DIR", default_value = "web/dist")]
+    pub modules: PathBuf,
 }
 
 #[derive(Arguments)]

@@ -12,6 +12,7 @@ mod doctor;
 mod lossy;
 mod output;
 mod prior;
+mod serve;
 mod shell;
 mod study;
 mod terminal;
@@ -59,6 +60,7 @@ fn main() {
         Command::Study(args) => study::study(args),
         Command::Info(info) => commands::info(info),
         Command::Report(report) => commands::report(report),
+        Command::Serve(args) => serve::serve(args),
         Command::Presets(presets) => commands::presets(presets),
         Command::Data { what } => match what {
             args::Data::Info(info) => data::info(info),

@@ -14,7 +14,7 @@ const ALL: [&str; 7] = [
     "--help",
 ];
 
-const COMMANDS: [(&str, &[&str]); 31] = [
+const COMMANDS: [(&str, &[&str]); 32] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -187,6 +187,7 @@ const COMMANDS: [(&str, &[&str]); 31] = [
     ("codec list", &["<FILE>", "--json"]),
     ("info", &["<RUN>", "--json"]),
     ("report", &["<RUNS>...", "--out"]),
+    ("serve", &["<RUN>", "--port", "--modules"]),
     ("presets", &["[NAME]", "--keys"]),
     ("models", &["[NAME]"]),
     ("data", &["info", "fetch"]),

@@ -4,7 +4,7 @@ use crate::view::{Plan, View};
 use crate::{Answer, Error, Result};
 use rrvq::picture::{Part, Picture};
 use rrvq_codec::lossy::{self, Keep};
-use rrvq_codec::{CodingModel, Image, compress, decompress};
+use rrvq_codec::{CodingModel, Image, compress, decompress_with};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -102,7 +102,7 @@ fn pack(view: &View, name: &str, drop: Option<usize>, bytes: &[u8]) -> Result<An
 fn unpack(view: &View, name: &str, file: &[u8]) -> Result<Answer> {
     let named = |said: Error| Error::new(format!("{name} cannot be decompressed: {said}"));
     let images = match lossy::is_lossy(file) {
-        false => decompress(file, Some(view.trained())),
+        false => decompress_with(file, view.trained()),
         true => {
             let (mut workers, identity) = view.trained().workers()?;
             lossy::decode(&mut workers, identity, file)

@@ -105,7 +105,8 @@ impl View {
 
     fn check(&self, plan: &Plan) -> Result<()> {
         let sides = self.sides();
-        let wrong = |said: String| Err(Error::new(format!("a plan does not fit the model: {said}")));
+        let wrong =
+            |said: String| Err(Error::new(format!("a plan does not fit the model: {said}")));
         if plan.layers.len() != sides.len() {
             return wrong(format!(
                 "it has {} layers, the model has {}",
@@ -191,12 +192,17 @@ impl View {
     /// The likeliest codes at a position of the last picture, with their probabilities, and that of the code that is there.
     pub fn prior(&mut self, layer: usize, position: usize, most: usize) -> Result<Answer> {
         let Some(&code) = self.last.get(layer).and_then(|l| l.codes.get(position)) else {
-            return Err(Error::new("there is no such position; draw a picture first"));
+            return Err(Error::new(
+                "there is no such position; draw a picture first",
+            ));
         };
         let count = self.codes(layer);
         let above = &self.last[layer].above;
         let chances: Vec<f32> = match self.descent.log_prior(layer, above)? {
-            Some(all) => all[position * count..][..count].iter().map(|v| v.exp()).collect(),
+            Some(all) => all[position * count..][..count]
+                .iter()
+                .map(|v| v.exp())
+                .collect(),
             None => vec![1.0 / count as f32; count],
         };
         let mut order: Vec<usize> = (0..count).collect();
@@ -235,12 +241,10 @@ fn opaque(pictures: &[Picture]) -> Vec<u8> {
     let mut out = Vec::new();
     for picture in pictures {
         for pixel in picture.pixels().chunks_exact(picture.shape()[2]) {
-            let [first, .., last] = match pixel {
-                [grey] => [*grey; 3],
-                _ => [pixel[0], pixel[1], pixel[2]],
-            };
-            let middle = if pixel.len() == 1 { first } else { pixel[1] };
-            out.extend([first, middle, last, 255]);
+            match *pixel {
+                [red, green, blue] => out.extend([red, green, blue, 255]),
+                _ => out.extend([pixel[0], pixel[0], pixel[0], 255]),
+            }
         }
     }
     out

@@ -241,8 +241,7 @@ mod tests {
     fn the_posterior_finds_the_codes_of_encoding_and_the_elbo_of_scoring() {
         let trained = model(&[]);
         let pictures = trained.sample(1, SampleOptions::default()).unwrap();
-        let mut posterior =
-            Posterior::new(&Device::Cpu, trained.model(), trained.theta()).unwrap();
+        let mut posterior = Posterior::new(&Device::Cpu, trained.model(), trained.theta()).unwrap();
         let found = posterior.run(pictures[0].pixels()).unwrap();
         let codes = trained.encode(&pictures).unwrap();
         let values: Vec<_> = codes.layers.into_iter().map(|map| map.values).collect();

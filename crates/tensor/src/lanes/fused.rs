@@ -7,6 +7,7 @@
 use super::WIDTH;
 
 /// The nearest `f32` to a·b + c, as [`f32::mul_add`] gives it.
+#[cfg_attr(target_feature = "simd128", allow(dead_code))]
 #[inline(always)]
 pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
@@ -69,7 +70,11 @@ mod wide {
         let tie = i32x4_eq(ties, i32x4_splat(i32::MIN));
         let small = u32x4_le(least, u32x4_splat(f32::MIN_POSITIVE.to_bits() << 1));
         if v128_any_true(v128_or(tie, small)) {
-            return exactly(&av, &bv, &cv);
+            i = 0;
+            while i < VECTORS {
+                out[i] = exactly(av[i], bv[i], cv[i]);
+                i += 1;
+            }
         }
         // SAFETY: as above.
         unsafe { std::mem::transmute::<[v128; VECTORS], [f32; WIDTH]>(out) }
@@ -91,17 +96,14 @@ mod wide {
         i64x2_shuffle::<0, 2>(low, high)
     }
 
+    /// Vectors go by value, as C passes them: a pointer would keep all operands in memory on the way that is not cold, too.
     #[cold]
     #[inline(never)]
-    fn exactly(a: &[v128; VECTORS], b: &[v128; VECTORS], c: &[v128; VECTORS]) -> [f32; WIDTH] {
-        let mut out = [f32x4_splat(0.0); VECTORS];
-        for i in 0..VECTORS {
-            let below = to_odd(f64x2_mul(low(a[i]), low(b[i])), low(c[i]));
-            let above = to_odd(f64x2_mul(high(a[i]), high(b[i])), high(c[i]));
-            out[i] = join(below, above);
-        }
-        // SAFETY: four vectors are sixteen floats.
-        unsafe { std::mem::transmute::<[v128; VECTORS], [f32; WIDTH]>(out) }
+    #[allow(improper_ctypes_definitions)]
+    extern "C" fn exactly(a: v128, b: v128, c: v128) -> v128 {
+        let below = to_odd(f64x2_mul(low(a), low(b)), low(c));
+        let above = to_odd(f64x2_mul(high(a), high(b)), high(c));
+        join(below, above)
     }
 
     /// The steps of [`super::fma`], two lanes at a time.
@@ -131,7 +133,11 @@ mod tests {
             let want = a[i].mul_add(b[i], c[i]);
             for got in [found[i], fma(a[i], b[i], c[i])] {
                 let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
-                assert!(same, "{:e}·{:e} + {:e}: {got:e}, not {want:e}", a[i], b[i], c[i]);
+                assert!(
+                    same,
+                    "{:e}·{:e} + {:e}: {got:e}, not {want:e}",
+                    a[i], b[i], c[i]
+                );
             }
         }
     }
@@ -161,7 +167,10 @@ mod tests {
             }
             check(a, b, c);
         }
-        assert!(ties > 20, "only {ties} operands need more than two roundings");
+        assert!(
+            ties > 20,
+            "only {ties} operands need more than two roundings"
+        );
     }
 
     #[test]

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The page of web/: `tools/web.sh build` compiles its WebAssembly modules into web/dist, beside a copy of the page and a model,
+# so that any web server can hand the folder out; `tools/web.sh test` builds and drives a real Chromium.
+#
+# RRVQ_WEB_MODEL names the model (a built-in one, a run, a packed file); RRVQ_PROGRAM a native rrvq that is built already.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+model=${RRVQ_WEB_MODEL:-cifar10}
+target=wasm32-unknown-unknown
+
+modules() {
+    mkdir -p web/dist
+    # Two folders: other flags would build everything anew each time.
+    RUSTFLAGS="-C target-feature=+simd128" cargo build --quiet -p rrvq-web --profile web --target $target --target-dir target/web-simd
+    cp target/web-simd/$target/web/rrvq_web.wasm web/dist/rrvq-simd.wasm
+    RUSTFLAGS="" cargo build --quiet -p rrvq-web --profile web --target $target --target-dir target/web
+    cp target/web/$target/web/rrvq_web.wasm web/dist/rrvq.wasm
+    local size
+    size=$(cat web/dist/*.wasm web/index.html web/style.css web/js/*.js | wc -c)
+    printf 'both modules and the page: %s bytes\n' "$size"
+    [ "$size" -le 3000000 ] || { printf 'the page should have at most 3 MB beside the weights\n' >&2; return 1; }
+}
+
+program() {
+    if [ -z "${RRVQ_PROGRAM:-}" ]; then
+        cargo build --quiet -p rrvq-cli
+        RRVQ_PROGRAM=target/debug/rrvq
+    fi
+}
+
+build() {
+    modules
+    program
+    cp -r web/index.html web/style.css web/js web/dist/
+    "$RRVQ_PROGRAM" pack "$model" --out web/dist/model.safetensors --force >/dev/null
+    local name
+    name=$(basename "$model" .safetensors)
+    printf '{"name": "%s", "file": "model.safetensors"}\n' "$name" >web/dist/model.json
+    printf 'web/dist holds the page and %s\n' "$name"
+}
+
+# What the tests need and is not there, in a word.
+missing() {
+    rustup target list --installed 2>/dev/null | grep -q $target || rustup target add $target >/dev/null 2>&1 || { echo "the target $target"; return; }
+    command -v node >/dev/null || { echo node; return; }
+    [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || { echo chromium; return; }
+    [ -d web/tests/node_modules/playwright-core ] ||
+        (cd web/tests && npm install --no-package-lock --no-audit --no-fund >/dev/null 2>&1) || echo playwright-core
+}
+
+# The arithmetic alone, on the special operands that no model has: tests of the tensor crate under node.
+arithmetic() {
+    local wasi=wasm32-wasip1
+    rustup target list --installed 2>/dev/null | grep -q $wasi || rustup target add $wasi >/dev/null 2>&1 || {
+        printf 'the arithmetic was not tested alone: the target %s is not there\n' $wasi
+        return
+    }
+    CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $PWD/tools/wasi.mjs" RUSTFLAGS="-C target-feature=+simd128" \
+        cargo test --quiet -p rrvq-tensor --lib --target $wasi --target-dir target/web-simd -- lanes:: math::
+}
+
+case ${1:-test} in
+build) build ;;
+test)
+    without=$(missing)
+    if [ -n "$without" ]; then
+        printf 'the page was not tested in a browser: %s is not there\n' "$without"
+        exit 0
+    fi
+    modules
+    arithmetic
+    program
+    node web/tests/browser.mjs "$RRVQ_PROGRAM" web/dist "$model" "${RRVQ_WEB_SHOTS:-target/web-shots}"
+    ;;
+*)
+    printf 'usage: tools/web.sh [build | test]\n' >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,15 @@
+import { chromium } from "playwright-core"; import {tenImages} from "./png.mjs";
+const b = await chromium.launchPersistentContext("/tmp/prof"+process.pid,{executablePath:"/usr/bin/chromium",headless:true,viewport:{width:1280,height:1000},args:["--no-sandbox","--disable-gpu","--disable-quic","--no-first-run","--disable-background-networking","--disable-component-update","--disable-sync"]});
+const p=await b.newPage(); p.on("console",m=>console.log("console",m.text()));p.on("pageerror",e=>console.log("ERR",e));
+const idle=()=>p.waitForSelector("body[data-state=ready]:not([data-busy])",{timeout:120000});
+await p.goto("http://127.0.0.1:8123/");await idle();
+console.log(await p.evaluate(()=>[document.body.dataset.first,document.getElementById("timing").textContent,document.getElementById("message").textContent]));
+await p.screenshot({path:"/tmp/s1.png"});
+const m=p.locator('canvas[data-layer="7"]');await m.click({position:{x:20,y:20}});await idle();
+await m.click({position:{x:60,y:60},modifiers:["Alt"]});await idle();await p.screenshot({path:"/tmp/s2.png"});
+const im=process.argv[2]?{name:"x.png",mimeType:"image/png",buffer:(await import("node:fs")).readFileSync(process.argv[2])}:{name:"disc.png",mimeType:"image/png",buffer:tenImages()[1].bytes};
+await p.click("[data-mode=image][role=tab]");await p.setInputFiles("[data-slot=image] input",im);await p.waitForSelector("#bars li");await idle();await p.screenshot({path:"/tmp/s3.png"});
+await p.click("[data-mode=between][role=tab]");await idle();await p.locator("#share").fill("40");await idle();await p.screenshot({path:"/tmp/s4.png"});
+console.log(await p.evaluate(()=>[location.href,document.getElementById("message").textContent]));
+await p.click("[data-mode=file][role=tab]");await p.emulateMedia({colorScheme:"dark"});await p.setInputFiles("[data-slot=compress] input",{name:"disc.png",mimeType:"image/png",buffer:tenImages()[1].bytes});await p.waitForSelector("#compressed a",{timeout:60000});await p.screenshot({path:"/tmp/s5.png"});
+await b.close();
