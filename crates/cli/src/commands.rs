@@ -310,11 +310,19 @@ fn layer_table(config: &Config, record: &EvalRecord) {
     table(&titles[..shown], &rows);
 }
 
+/// Says what to know of the pictures of a model, where its likelihood has something to say.
+fn caution(trained: &Trained) {
+    if let Some(text) = rrvq::likelihood::of(&trained.config().model).caution() {
+        note(text);
+    }
+}
+
 pub fn sample(args: &args::Sample) -> Result<()> {
     let device = args.compute.open()?;
     check_temperature(args.temperature)?;
     check_free(&args.out)?;
     let trained = Trained::open(&args.run)?.on(device);
+    caution(&trained);
     let (config, mut store) = (trained.config(), trained.store());
     let (count, seed, temperature) = (args.count as usize, args.seed, args.temperature);
     if args.uniform && config.model.layers() > 1 {
@@ -461,6 +469,7 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
     let device = args.compute.open()?;
     check_free(&args.out)?;
     let trained = Trained::open(&args.run)?.on(device);
+    caution(&trained);
     let config = trained.config();
     let (size, channels) = (config.model.size, config.model.image_channels);
     let originals: Vec<Picture> = if args.images.is_empty() {

@@ -60,8 +60,8 @@ section! {
         mixtures: usize = 10,
         /// Log scale of the mixture likelihoods' components at the start; bytes span -1 to 1.
         mixture_log_scale: f64 = -1.75,
-        /// How far "mixture-causal" means may follow the errors around them, below 1; 0 sets no bound (fewer bits, but latents no longer carry colours).
-        causal_gain: f64 = 0.75,
+        /// Bound of how far the means of "mixture-causal" follow the errors around them, below 1; 0 sets none.
+        causal_gain: f64 = 0.0,
         /// How a map grows on the way down: "transposed" convolution or "nearest" neighbour and a convolution.
         grow: Grow = Grow::Transposed,
         /// How the lowest map grows to the image where that is more than twofold: at "once", by one convolution, or by "steps" of two.

@@ -8,9 +8,9 @@
 //! - the scales of all components grow by 1 + softplus(b) Σ_k q_k over the nearest four, where q = r / (1 + r / 8) and
 //!   r = |e| / E\[s\]: a decoder that was far off nearby is less sure here.
 //!
-//! The decoder gives a_k and b for each pixel and channel. Σ |a_k| stays below `model.causal_gain`, less than 1: were it
-//! free, means could follow the neighbours' values alone, the decoder's own picture would turn grey, and latents would no
-//! longer carry colours (they do so where the setting is 0, each a_k being within ±1; bits per dim are lower then).
+//! The decoder gives a_k, within ±1, and b for each pixel and channel. So means can follow the neighbours' values alone:
+//! the models trained so far leave the picture to the errors, the decoder's own means turn grey, and latents no longer carry
+//! colours. `model.causal_gain` above 0 keeps Σ |a_k| below it; whether that brings the colours back is not known yet.
 //!
 //! Errors are of the decoder alone, before any of this, so that
 //! all pixels of a known image are computed at once, and a lossless codec goes through them one by one with a few products
@@ -99,6 +99,12 @@ impl Likelihood for Kind {
 
     fn about(&self) -> &'static str {
         "the mixture; its means follow the errors of the pixels before, its scales their size"
+    }
+
+    fn caution(&self) -> Option<&'static str> {
+        Some(
+            "pictures are the decoder's means, and this likelihood leaves most of a picture to the pixels before: they may be grey",
+        )
     }
 
     fn channels(&self, config: &ModelConfig) -> usize {

@@ -47,6 +47,11 @@ pub trait Likelihood: Sync {
     /// One line on what it is, for help texts.
     fn about(&self) -> &'static str;
 
+    /// What whoever looks at pictures of such a model should know.
+    fn caution(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Channels the decoder must give for each pixel.
     fn channels(&self, config: &ModelConfig) -> usize;
 
