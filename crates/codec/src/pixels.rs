@@ -355,7 +355,7 @@ impl Coder {
             // Errors are told by the weights before any channel of the pixel was seen.
             let mean = self.weighted_by(self.given.iter(), |g, i| g.means[i]);
             let scale = self.weighted_by(self.given.iter(), |g, i| 1.0 / g.inverses[i]);
-            self.whole = [mean.max(-causal::BORDER).min(causal::BORDER), 1.0 / scale];
+            self.whole = [mean.clamp(-causal::BORDER, causal::BORDER), 1.0 / scale];
             let own = &numbers[self.bins.of_components()..self.bins.numbers()];
             self.errors.causal(own, pixel, channel)
         } else if let Some(neighbours) = &self.neighbours {

@@ -119,7 +119,7 @@ fn images_become_codes_and_files_and_come_back() {
         &file,
     );
     assert_eq!(told["images"][0]["name"], "i");
-    assert!(Image::read("i.png", &back).unwrap() == image);
+    assert!(Image::from_file("i.png".as_ref(), &back).unwrap() == image);
 }
 
 #[test]

@@ -42,6 +42,7 @@ fn prefixes(comparison: &Comparison) -> Chart {
         x_label: "bytes that have arrived, %".into(),
         y_label: "PSNR, dB".into(),
         log_x: false,
+        log_y: false,
         dots: true,
         series: vec![Series::new(
             "rrvq, a file an image, all layers",

@@ -57,6 +57,7 @@ fn compared(trial: &Trial, images: &[Image]) -> Result<(Comparison, pages::Drawn
         workers: &mut workers,
         identity,
         images,
+        lossy: true,
         search: false,
         watch: &|_| {},
     };
@@ -108,10 +109,11 @@ impl Study for Compression {
             )?);
         }
         let (comparison, (rows, picture)) = compared(trial, &images)?;
-        let [whole, bare, alike] = pages::charts(&comparison);
+        let [whole, bare, alike, prefixes] = pages::charts(&comparison);
         section.chart("psnr-payload", &bare)?;
         section.chart("psnr-file", &whole)?;
         section.chart("ms-ssim", &alike)?;
+        section.chart("prefixes", &prefixes)?;
         let shown: Vec<String> = rows
             .iter()
             .map(|row| match row.bytes {

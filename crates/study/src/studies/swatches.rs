@@ -18,12 +18,15 @@ pub(super) fn counted(trial: &Trial) -> Result<(Vec<Picture>, usize)> {
     Ok((drawn, uniform))
 }
 
-/// The counts of a model from each seed, the first of its samples from each, and a table row of each.
+/// Of each seed: how many samples have one colour; the first of its samples; its row of the table.
+pub(super) type OverSeeds = (Vec<usize>, Vec<Picture>, Vec<Vec<String>>);
+
+/// A model trained from each seed, and its samples counted.
 pub(super) fn over_seeds(
     context: &mut Context<'_>,
     preset: &str,
     seeds: &[u64],
-) -> Result<(Vec<usize>, Vec<Picture>, Vec<Vec<String>>)> {
+) -> Result<OverSeeds> {
     let (mut counts, mut shown, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     let wanted: Result<Vec<Wanted>> = seeds
         .iter()
