@@ -126,7 +126,7 @@ impl Study for Fig3 {
                     format!("{deviation:.2}"),
                     format!("{coarse:.3}"),
                 ]);
-                let sheet = grid(&pictures[..SIDE * SIDE], SIDE, 1, 1)?;
+                let sheet = grid(&pictures[..SIDE * SIDE], SIDE, 2, 2)?;
                 let caption = format!("{data}, ℓ = {}: a row holds the layers above", layer + 1);
                 section.picture(&format!("{data}-layer-{}", layer + 1), &sheet, &caption)?;
             }

@@ -1,6 +1,6 @@
 //! Appendix G: a fully connected rVQ-VAE draws images of one colour, new colours among them.
 
-use super::swatches::{HEADERS, over_seeds, range};
+use super::swatches::{HEADERS, OverSeeds, over_seeds, range};
 use crate::demo::{SAMPLES, is_uniform};
 use crate::framework::{Context, Scale, Section, Study, Verdict};
 use rrvq::Result;
@@ -47,7 +47,11 @@ impl Study for Mlp {
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
         let seeds = context.seeds(5, 5);
         section.seeds = seeds.len();
-        let (counts, shown, rows) = over_seeds(context, "mlp-swatches", &seeds)?;
+        let OverSeeds {
+            counts,
+            shown,
+            rows,
+        } = over_seeds(context, "mlp-swatches", &seeds)?;
         section.picture(
             "samples",
             &grid(&shown, shown.len() / seeds.len(), 2, 1)?,

@@ -1,7 +1,8 @@
 //! Whether a sample is a patchwork: its neighbouring parts have less in common than those of nearly all test images.
 //!
-//! Images are cut into squares. Where one square is lighter or redder than the data's mean, its neighbours in a picture
-//! mostly are as well; in a patchwork, whose positions were drawn one by one, they are so by chance only.
+//! Images are cut into squares. Where one square is lighter or redder than the mean of all pictures, its neighbours in a
+//! picture mostly are as well; in a patchwork, whose positions were drawn one by one, they are so by chance only. The mean
+//! is that of the pictures themselves: samples that are all too light do not agree by that.
 
 use rrvq::picture::Picture;
 
@@ -26,64 +27,63 @@ fn squares(picture: &Picture) -> Vec<f64> {
     sums.into_iter().map(|v| v / area).collect()
 }
 
+/// How far neighbours agree in each picture: 1 where all squares are alike, about 0 where they have nothing in common.
+fn agreements(pictures: &[Picture]) -> Vec<f64> {
+    let all: Vec<Vec<f64>> = pictures.iter().map(squares).collect();
+    let channels = pictures.first().map_or(1, |p| p.shape()[2]);
+    let count = (all.len() * SQUARES * SQUARES).max(1) as f64;
+    let mean = |c: usize| {
+        let values = all
+            .iter()
+            .flat_map(|one| one.iter().skip(c).step_by(channels));
+        values.sum::<f64>() / count
+    };
+    let centre: Vec<f64> = (0..channels).map(mean).collect();
+    all.iter().map(|one| agreement(one, &centre)).collect()
+}
+
+/// That of one picture, by the means of its squares and of all pictures.
+fn agreement(squares: &[f64], centre: &[f64]) -> f64 {
+    let channels = centre.len();
+    let at = |y: usize, x: usize, c: usize| squares[(y * SQUARES + x) * channels + c] - centre[c];
+    let (mut product, mut square) = (0.0, 0.0);
+    for c in 0..channels {
+        for y in 0..SQUARES {
+            for x in 0..SQUARES {
+                let here = at(y, x, c);
+                for (v, u) in [(y + 1, x), (y, x + 1)] {
+                    if v < SQUARES && u < SQUARES {
+                        let there = at(v, u, c);
+                        product += here * there;
+                        square += (here * here + there * there) / 2.0;
+                    }
+                }
+            }
+        }
+    }
+    if square > 0.0 { product / square } else { 1.0 }
+}
+
 /// What tells patchworks from pictures of a data set.
 pub struct Patchworks {
-    /// The mean of each channel over the data.
-    centre: Vec<f64>,
     limit: f64,
 }
 
 impl Patchworks {
     /// By test images.
     pub fn of(images: &[Picture]) -> Patchworks {
-        let all: Vec<Vec<f64>> = images.iter().map(squares).collect();
-        let channels = images.first().map_or(1, |p| p.shape()[2]);
-        let count = (all.len() * SQUARES * SQUARES).max(1) as f64;
-        let mean = |c: usize| {
-            let values = all
-                .iter()
-                .flat_map(|one| one.iter().skip(c).step_by(channels));
-            values.sum::<f64>() / count
-        };
-        let mut found = Patchworks {
-            centre: (0..channels).map(mean).collect(),
-            limit: f64::MIN,
-        };
-        let mut agree: Vec<f64> = all.iter().map(|one| found.agreement(one)).collect();
+        let mut agree = agreements(images);
         agree.sort_by(f64::total_cmp);
         let place = (agree.len() as f64 * SHARE) as usize;
-        found.limit = agree.get(place).copied().unwrap_or(f64::MIN);
-        found
-    }
-
-    /// How far neighbours agree: 1 where all squares are alike, about 0 where they have nothing in common.
-    fn agreement(&self, squares: &[f64]) -> f64 {
-        let channels = self.centre.len();
-        let at = |y: usize, x: usize, c: usize| {
-            squares[(y * SQUARES + x) * channels + c] - self.centre[c]
-        };
-        let (mut product, mut square) = (0.0, 0.0);
-        for c in 0..channels {
-            for y in 0..SQUARES {
-                for x in 0..SQUARES {
-                    let here = at(y, x, c);
-                    for (v, u) in [(y + 1, x), (y, x + 1)] {
-                        if v < SQUARES && u < SQUARES {
-                            let there = at(v, u, c);
-                            product += here * there;
-                            square += (here * here + there * there) / 2.0;
-                        }
-                    }
-                }
-            }
+        Patchworks {
+            limit: agree.get(place).copied().unwrap_or(f64::MIN),
         }
-        if square > 0.0 { product / square } else { 1.0 }
     }
 
     /// How many pictures are patchworks.
     pub fn count(&self, pictures: &[Picture]) -> usize {
-        let is = |p: &&Picture| self.agreement(&squares(p)) < self.limit;
-        pictures.iter().filter(is).count()
+        let agree = agreements(pictures);
+        agree.iter().filter(|a| **a < self.limit).count()
     }
 }
 
@@ -108,8 +108,14 @@ mod tests {
         let random: Vec<Picture> = (0..100)
             .map(|i| picture(|place| level(1000 + i * 16 + place as u64)))
             .collect();
-        let patchworks = Patchworks::of(&[whole.clone(), slopes.clone()].concat());
+        let pictures = [whole, slopes].concat();
+        let patchworks = Patchworks::of(&pictures);
         assert!(patchworks.count(&random) > 90);
-        assert!(patchworks.count(&whole) + patchworks.count(&slopes) <= 10);
+        // Patchworks that are all too dark are patchworks still.
+        let dark: Vec<Picture> = (0..100)
+            .map(|i| picture(|place| level(5000 + i * 16 + place as u64) / 16))
+            .collect();
+        assert!(patchworks.count(&dark) > 90);
+        assert!(patchworks.count(&pictures) <= 10);
     }
 }

@@ -18,10 +18,17 @@ pub(super) fn counted(trial: &Trial) -> Result<(Vec<Picture>, usize)> {
     Ok((drawn, uniform))
 }
 
-/// Of each seed: how many samples have one colour; the first of its samples; its row of the table.
-pub(super) type OverSeeds = (Vec<usize>, Vec<Picture>, Vec<Vec<String>>);
+/// What a model showed from each seed.
+pub(super) struct OverSeeds {
+    /// Samples of one colour.
+    pub counts: Vec<usize>,
+    /// The first samples.
+    pub shown: Vec<Picture>,
+    /// Rows of the table.
+    pub rows: Vec<Vec<String>>,
+}
 
-/// A model trained from each seed, and its samples counted.
+/// Trains a preset from each seed and counts.
 pub(super) fn over_seeds(
     context: &mut Context<'_>,
     preset: &str,
@@ -45,7 +52,11 @@ pub(super) fn over_seeds(
         counts.push(uniform);
         shown.extend(drawn.into_iter().take(SHOWN));
     }
-    Ok((counts, shown, rows))
+    Ok(OverSeeds {
+        counts,
+        shown,
+        rows,
+    })
 }
 
 pub(super) const HEADERS: [&str; 5] = [
@@ -97,17 +108,17 @@ impl Study for Swatches {
             "A sample counts as one colour when no channel varies by more than {SPREAD} of 256 levels over the image. {SAMPLES} samples of each of {} seeds; a row of the pictures below is a seed.",
             seeds.len()
         ));
-        let (one, patches, mut rows) = over_seeds(context, "swatches-rvq", &seeds)?;
-        let (five, whole, more) = over_seeds(context, "swatches-l5", &seeds)?;
-        rows.extend(more);
+        let one = over_seeds(context, "swatches-rvq", &seeds)?;
+        let five = over_seeds(context, "swatches-l5", &seeds)?;
+        let rows = [one.rows, five.rows].concat();
         section.picture(
             "one-layer",
-            &grid(&patches, SHOWN, 2, 1)?,
+            &grid(&one.shown, SHOWN, 2, 1)?,
             "Samples of one layer (rVQ-VAE)",
         )?;
         section.picture(
             "hierarchy",
-            &grid(&whole, SHOWN, 2, 1)?,
+            &grid(&five.shown, SHOWN, 2, 1)?,
             "Samples of five layers (RRVQ-VAE)",
         )?;
         section.table("numbers", &HEADERS, &rows)?;
@@ -116,20 +127,20 @@ impl Study for Swatches {
             "patchworks, shown",
             format!(
                 "{} have one colour, over {} seeds",
-                range(&one),
+                range(&one.counts),
                 seeds.len()
             ),
-            Verdict::of(one.iter().all(|n| *n <= SAMPLES / 16)),
+            Verdict::of(one.counts.iter().all(|n| *n <= SAMPLES / 16)),
         );
         section.claim(
             "A hierarchy whose top is one latent draws whole images.",
             "–",
             format!(
                 "{} have one colour, over {} seeds",
-                range(&five),
+                range(&five.counts),
                 seeds.len()
             ),
-            Verdict::of(five.iter().all(|n| *n >= SAMPLES * 15 / 16)),
+            Verdict::of(five.counts.iter().all(|n| *n >= SAMPLES * 15 / 16)),
         );
         Ok(())
     }
