@@ -3,6 +3,9 @@
 mod common;
 use common::Scratch;
 
+/// Flags that every command has.
+const EVERYWHERE: [&str; 4] = ["--threads", "--max-memory", "--max-pixels", "--help"];
+
 const COMMANDS: [(&str, &[&str]); 28] = [
     ("demo", &["--out"]),
     (
@@ -20,6 +23,7 @@ const COMMANDS: [(&str, &[&str]); 28] = [
             "--resume",
             "--overwrite",
             "--seed",
+            "--skip-damaged",
             "--tensorboard",
         ],
     ),
@@ -215,7 +219,7 @@ fn every_command_names_its_flags() {
         let mut args: Vec<&str> = command.split(' ').collect();
         args.push("--help");
         let help = scratch.run(&args).done();
-        for flag in flags.iter().chain(&["--threads", "--help"]) {
+        for flag in flags.iter().chain(&EVERYWHERE) {
             assert!(help.contains(flag), "{command}: {flag} is not in\n{help}");
         }
     }
@@ -236,7 +240,7 @@ fn the_list_above_is_complete() {
                 .next()?;
             (line.starts_with(' ') && word.starts_with("--")).then_some(word)
         });
-        for flag in listed.filter(|flag| !["--threads", "--help"].contains(flag)) {
+        for flag in listed.filter(|flag| !EVERYWHERE.contains(flag)) {
             assert!(flags.contains(&flag), "{command}: {flag} is not expected");
         }
     }
