@@ -43,11 +43,13 @@ pub fn budget() {
     .set();
 }
 
-/// A model of two small layers with its first weights.
+/// A model of two small layers with its first weights, as it comes back from a packed file, which rounds them.
 pub fn tiny() -> Trained {
     let config = Config::preset("tiny-swatches").expect("built in");
     let theta = Model::new(&config.model).layout.initial(5);
-    Trained::new(config, theta, 0, None).expect("a valid model")
+    let first = Trained::new(config, theta, 0, None).expect("a valid model");
+    let packed = first.pack().expect("finite weights");
+    Trained::read(&packed, "tiny").expect("what was packed can be read")
 }
 
 thread_local! {

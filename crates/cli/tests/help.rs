@@ -31,6 +31,7 @@ const COMMANDS: [(&str, &[&str]); 32] = [
             "--resume",
             "--overwrite",
             "--seed",
+            "--skip-damaged",
             "--tensorboard",
         ],
     ),

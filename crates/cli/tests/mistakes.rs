@@ -194,7 +194,7 @@ fn arguments_of_the_looking_commands_are_checked() {
         .refused(&["text.png", "PNG, JPEG or WebP"]);
     scratch
         .run(&["reconstruct", "run", "none.png", "--out", "x.png"])
-        .refused(&["cannot open none.png", "no such file"]);
+        .refused(&["cannot read none.png", "no such file"]);
     assert!(!scratch.path("x.png").exists());
     scratch
         .run(&["bench", "step", "--layers", "0"])

@@ -234,6 +234,7 @@ fn changed_compressed_files_through_the_program() {
         .flat_map(inputs)
         .collect();
     let (count, start) = (asked(1_000), Instant::now());
+    let mut shown = 0;
     for seed in 0..count {
         let mut dice = Dice(seed as u64);
         let file = &files[dice.below(files.len())].1;
@@ -247,9 +248,13 @@ fn changed_compressed_files_through_the_program() {
             matches!(said.code, Some(0 | 2)) && !said.err.contains("panicked"),
             "change {seed}: {said:?}"
         );
+        shown += usize::from(said.code == Some(0));
     }
+    assert!(shown > count / 100, "{shown} were read");
     let seconds = start.elapsed().as_secs_f64();
-    println!("program: {count} changed files in {seconds:.0} s, none failed");
+    println!(
+        "program: {count} changed files in {seconds:.0} s, none failed, {shown} could be read"
+    );
 }
 
 /// Writes whole files of every kind to `fuzz/corpus`, where they are missing.

@@ -9,6 +9,7 @@ use super::items::{Item, images_in, images_in_zip};
 use super::listing::Listing;
 use rrvq::dataset::Split;
 use rrvq::error::{Error, Remedy, Result};
+use rrvq::limits::read_file;
 use rrvq::picture::Part;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -118,7 +119,8 @@ fn archive(dir: &Path) -> Option<PathBuf> {
 type Splits = HashMap<String, Split>;
 
 fn read_list(file: &Path) -> Result<(PathBuf, Splits)> {
-    let text = std::fs::read_to_string(file).map_err(|error| Error::io("read", file, error))?;
+    let bytes = read_file(file)?;
+    let text = String::from_utf8_lossy(&bytes);
     let mut splits = Splits::new();
     for (number, line) in text.lines().enumerate() {
         let words: Vec<&str> = line.split_whitespace().collect();

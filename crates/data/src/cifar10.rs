@@ -103,7 +103,7 @@ type Batch = (Vec<u8>, Vec<Option<u32>>);
 fn load(dir: &Path, records: usize) -> Result<Labelled> {
     let (read, classes) = match find(dir)? {
         Place::Folder(dir, form) => {
-            let meta = std::fs::read(dir.join(form.meta())).unwrap_or_default();
+            let meta = read_file(dir.join(form.meta())).unwrap_or_default();
             (in_folder(&dir, form, records), form.classes(&meta))
         }
         Place::Archive(file) => in_archive(&file, records)?,

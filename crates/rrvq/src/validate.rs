@@ -454,7 +454,7 @@ mod tests {
     fn what_would_take_terabytes_or_hours_is_refused_before_it_is_drawn() {
         assert!(said(&["model.channels=65536"]).contains("max-memory"));
         assert!(said(&["model.repeat=1024"]).contains("5120 layers in all"));
-        assert!(said(&["model.repeat=200", "model.blocks=256"]).contains("512000 residual blocks"));
+        assert!(said(&["model.repeat=100", "model.blocks=256"]).contains("256000 residual blocks"));
         assert!(said(&["model.ladder_blocks=256", "model.repeat=100"]).contains("ladder_blocks"));
         let wide = ["model.backbone=mlp", "model.size=4096", "model.maps=[2048]"];
         assert!(said(&[&wide[..], &["model.embed=65536"]].concat()).contains("max-memory"));

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::evaluate::record::{number, numbers};
 use crate::evaluate::{EvalRecord, Usage};
 use crate::files::write_atomic;
+use crate::limits::read_file;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -163,9 +164,11 @@ fn line(record: &Record) -> Result<String> {
 /// Every record of the log at `path`; none if there is no file. A torn last line is passed over.
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<Record>> {
     let path = path.as_ref();
-    let bytes = match std::fs::read(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(|error| Error::io("read", path, error))?,
+    let bytes = match read_file(path) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            return Ok(Vec::new());
+        }
+        other => other?,
     };
     let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
     let mut records = Vec::new();
