@@ -5,7 +5,7 @@
 //! back under the posterior finds the very bits the writer had drawn them with: the earlier tiles. So a tile costs its
 //! negative ELBO, not its latents' whole length.
 //!
-//! A damaged stack loses every tile on it, so a chunk has several: *chains* of at most eleven tiles. A chain's first tile
+//! A damaged stack loses every tile on it, so a chunk has several: *chains* of at most twelve tiles. A chain's first tile
 //! has nothing of its own to draw with, and to start without would cost a tenth of a tile each time. It draws from the
 //! *pool*, a chain of a few tiles that is written first: a chain can be read without the pool, and the pool once the
 //! latents of all first tiles are back on it. Damage to a chain costs its tiles and the pool's, at most 16 together.
@@ -30,14 +30,15 @@ use std::time::Duration;
 
 /// Tiles of a batch, at most.
 const LARGEST_BATCH: usize = 16;
-/// Tiles of a chunk, at most.
-pub const MOST_TILES: usize = 256;
+/// Tiles of a chunk, at most; and in version 1 of the format.
+pub const MOST_TILES: usize = 128;
+pub const FIRST_MOST_TILES: usize = 256;
 /// What damage to one chain may cost, in tiles: a chunk of no more has the pool alone.
 pub const MOST_LOST: usize = 16;
 /// Tiles of a chain besides the pool, at most.
-const CHAIN: usize = 11;
+const CHAIN: usize = 12;
 /// For each so many tiles of a chunk, one of the pool: it has bits for the first tiles of all chains.
-const TILES_A_POOL_TILE: usize = 52;
+const TILES_A_POOL_TILE: usize = 32;
 
 /// The part of a tile that is coded: the rest only fills it up. Never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

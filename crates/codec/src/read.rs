@@ -327,7 +327,11 @@ impl<'a> Reader<'a> {
         if self.header.side != config.size || !records.iter().all(fits) {
             return Err(Error::new("its images do not fit its model"));
         }
-        let mut ranges = sequence.chunks().enumerate().peekable();
+        let most = match self.header.has_places() {
+            true => chunk::MOST_TILES,
+            false => chunk::FIRST_MOST_TILES,
+        };
+        let mut ranges = sequence.chunks(most).enumerate().peekable();
         while ranges.peek().is_some() {
             let mut jobs = Vec::new();
             for (number, range) in ranges.by_ref().take(workers.most()) {

@@ -4,7 +4,7 @@
 //! only what belongs to the image is coded. A grey image looks to a colour model like one with three equal channels, of
 //! which one is coded.
 
-use super::chunk::{Extent, MOST_TILES, Tile};
+use super::chunk::{Extent, Tile};
 
 /// Tiles of an image, row by row.
 #[derive(Clone, Copy, Debug)]
@@ -102,12 +102,12 @@ impl Sequence {
         self.count += tiling.count();
     }
 
-    /// Chunks, as ranges of tiles.
-    pub fn chunks(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+    /// Chunks of at most so many tiles, as ranges of them.
+    pub fn chunks(&self, most: usize) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
         let count = self.count;
         (0..count)
-            .step_by(MOST_TILES)
-            .map(move |first| first..(first + MOST_TILES).min(count))
+            .step_by(most)
+            .map(move |first| first..(first + most).min(count))
     }
 
     /// The tiles of a range.

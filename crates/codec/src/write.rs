@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::ops::Range;
 
-/// A segment is closed once it has so many tiles: sixteen chunks, to keep sixteen cores busy.
-const SEGMENT_TILES: usize = 16 * chunk::MOST_TILES;
+/// A segment is closed once it has so many tiles: thirty-two chunks, to keep as many cores busy.
+const SEGMENT_TILES: usize = 32 * chunk::MOST_TILES;
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -201,7 +201,11 @@ impl Writer<'_> {
             false => Kind::Images,
         };
         put(kind, &list)?;
-        for (at, (written, range)) in chunks.iter().zip(sequence.chunks()).enumerate() {
+        for (at, (written, range)) in chunks
+            .iter()
+            .zip(sequence.chunks(chunk::MOST_TILES))
+            .enumerate()
+        {
             for (chain, payload) in payloads(written, range.len()).iter().enumerate() {
                 let payload = placed(&[number, at, chain], payload);
                 summary.tile_bytes += payload.len() + BLOCK_OVERHEAD;
@@ -246,7 +250,7 @@ impl Writer<'_> {
             }
             Ok(written)
         };
-        let jobs = sequence.chunks().collect();
+        let jobs = sequence.chunks(chunk::MOST_TILES).collect();
         let chunks = self.workers.each(jobs, code)?;
         let chunks = chunks.into_iter().collect::<Result<_>>()?;
         Ok((sequence, chunks))
@@ -260,7 +264,7 @@ impl Writer<'_> {
         chunks: &[Written],
     ) -> Result<()> {
         let watch = self.watch;
-        let jobs = sequence.chunks().zip(chunks).collect();
+        let jobs = sequence.chunks(chunk::MOST_TILES).zip(chunks).collect();
         let same = self.workers.each(jobs, |networks, (range, chunk)| {
             let at = sequence.tiles(range);
             let extents: Vec<_> = at.iter().map(|at| at.tiling.extent(at.tile)).collect();
@@ -342,7 +346,7 @@ fn drop_losers(
     chunks: &[Written],
 ) -> bool {
     let mut costs = vec![0i64; by_model.len()];
-    for (range, chunk) in sequence.chunks().zip(chunks) {
+    for (range, chunk) in sequence.chunks(chunk::MOST_TILES).zip(chunks) {
         for (at, cost) in sequence.tiles(range).iter().zip(&chunk.costs) {
             costs[at.image] += cost;
         }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A codec and the programs that make it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
-    WebpLossless,
+    /// As it is by itself, or at its most: on tiny images that is not the smaller one.
+    WebpLossless(bool),
     /// With an effort: 7 is the default, 9 the most.
     JxlLossless(u8),
     AvifLossless,
@@ -27,7 +28,7 @@ pub enum Tool {
 impl Tool {
     fn name(self) -> &'static str {
         match self {
-            Tool::WebpLossless => "WebP lossless",
+            Tool::WebpLossless(_) => "WebP lossless",
             Tool::JxlLossless(_) => "JPEG XL lossless",
             Tool::AvifLossless => "AVIF lossless",
             Tool::Cjpeg => "JPEG, cjpeg",
@@ -43,14 +44,14 @@ impl Tool {
             Tool::JxlLossless(_) | Tool::Jxl => &["cjxl", "djxl"],
             Tool::AvifLossless | Tool::Avif => &["avifenc", "avifdec"],
             Tool::Cjpeg => &["cjpeg"],
-            Tool::Webp | Tool::WebpLossless => &["cwebp"],
+            Tool::Webp | Tool::WebpLossless(_) => &["cwebp"],
         }
     }
 
     /// How hard it is told to try.
     fn effort(self) -> String {
         match self {
-            Tool::WebpLossless => "-z 9".into(),
+            Tool::WebpLossless(most) => if most { "-z 9" } else { "default" }.into(),
             Tool::JxlLossless(effort) => format!("effort {effort}"),
             Tool::Jxl => "effort 7".into(),
             Tool::AvifLossless | Tool::Avif => "speed 6".into(),
@@ -62,7 +63,7 @@ impl Tool {
     /// The argument that makes it say its version.
     fn asks_version(self) -> &'static str {
         match self {
-            Tool::WebpLossless | Tool::Webp | Tool::Cjpeg => "-version",
+            Tool::WebpLossless(_) | Tool::Webp | Tool::Cjpeg => "-version",
             _ => "--version",
         }
     }
@@ -73,7 +74,7 @@ impl Tool {
             Tool::JxlLossless(_) | Tool::Jxl => "jxl",
             Tool::AvifLossless | Tool::Avif => "avif",
             Tool::Cjpeg => "jpg",
-            Tool::Webp | Tool::WebpLossless => "webp",
+            Tool::Webp | Tool::WebpLossless(_) => "webp",
         }
     }
 }
@@ -172,13 +173,13 @@ impl Rival for Program {
         match self.tool {
             Tool::Jxl | Tool::JxlLossless(_) => "distance",
             Tool::Avif | Tool::AvifLossless => "quantizer",
-            Tool::Cjpeg | Tool::Webp | Tool::WebpLossless => "quality",
+            Tool::Cjpeg | Tool::Webp | Tool::WebpLossless(_) => "quality",
         }
     }
 
     fn settings(&self) -> &[f64] {
         match self.tool {
-            Tool::WebpLossless | Tool::JxlLossless(_) | Tool::AvifLossless => &[0.0],
+            Tool::WebpLossless(_) | Tool::JxlLossless(_) | Tool::AvifLossless => &[0.0],
             Tool::Cjpeg => &super::rivals::JPEG_QUALITIES,
             Tool::Webp => &[0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 98.0],
             Tool::Jxl => &[15.0, 10.0, 7.0, 5.0, 3.0, 2.0, 1.0, 0.5],
@@ -202,8 +203,9 @@ impl Rival for Program {
         let (from, to) = (input.path(), output.path());
         let out = Path::new("-o");
         match self.tool {
-            Tool::WebpLossless => {
-                let fixed = ["-quiet", "-lossless", "-z", "9", "-exact"];
+            Tool::WebpLossless(most) => {
+                let effort: &[&str] = if most { &["-z", "9"] } else { &[] };
+                let fixed = [&["-quiet", "-lossless", "-exact"], effort].concat();
                 self.call(0, &fixed, &[from, out, to])
             }
             Tool::JxlLossless(effort) => {
@@ -319,7 +321,7 @@ mod tests {
     fn a_program_that_is_not_there_is_named() {
         for tool in [
             Tool::JxlLossless(7),
-            Tool::WebpLossless,
+            Tool::WebpLossless(true),
             Tool::Avif,
             Tool::Cjpeg,
         ] {

@@ -38,7 +38,8 @@ pub type Found = (Vec<Box<dyn Rival>>, Vec<LeftOut>);
 pub fn lossless() -> Found {
     let inside: Vec<Box<dyn Rival>> = vec![Box::new(Inside::Png)];
     let programs = [
-        Tool::WebpLossless,
+        Tool::WebpLossless(false),
+        Tool::WebpLossless(true),
         Tool::JxlLossless(7),
         Tool::JxlLossless(9),
         Tool::AvifLossless,
