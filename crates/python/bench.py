@@ -33,6 +33,7 @@ def main():
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--model", default="tiles-2")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", choices=["encode", "decode"])
     args = parser.parse_args()
     model = rrvq.load(args.model)
     images = model.sample(args.images, seed=1)
@@ -59,6 +60,8 @@ def main():
         }
         print(f"{args.images} images, model {args.model}, fastest of {args.repeat} rounds")
         for name, sides in work.items():
+            if args.only not in (None, name):
+                continue
             times = [[], []]
             for _ in range(args.repeat):
                 for side, kept in zip(sides, times):
