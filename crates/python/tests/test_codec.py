@@ -25,7 +25,7 @@ def test_a_model_of_ones_own_compresses(trained):
     images = ramps(5, 8)
     file = rrvq.compress(images, trained)
     assert (np.array(rrvq.decompress(file, trained)) == images).all()
-    with pytest.raises(rrvq.Error):
+    with pytest.raises(rrvq.Error, match="cannot decompress these bytes"):
         rrvq.decompress(file, rrvq.load("tiles-2"))
 
 
@@ -35,14 +35,14 @@ def test_a_model_of_ones_own_compresses(trained):
         (lambda: rrvq.compress(np.zeros((4, 4, 4, 4), np.uint8)), "expected uint8 [h, w], [h, w, 1] or [h, w, 3]"),
         (lambda: rrvq.compress(np.zeros((4, 4))), "an image is float64"),
         (lambda: rrvq.compress(np.zeros((0, 4), np.uint8)), "no image of 4×0 pixels"),
-        (lambda: rrvq.decompress(b"nothing at all"), ""),
-        (lambda: rrvq.decompress(rrvq.compress(ramps(1, 8))[:-9]), ""),
+        (lambda: rrvq.decompress(b"nothing at all"), "cannot decompress these bytes: "),
+        (lambda: rrvq.decompress(rrvq.compress(ramps(1, 8))[:-9]), "cannot decompress these bytes: "),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(wrong, words):
     with pytest.raises(rrvq.Error) as said:
         wrong()
-    assert words in str(said.value) and len(str(said.value)) > 20
+    assert words in str(said.value)
 
 
 def test_the_program_reads_the_bytes(program, tmp_path):

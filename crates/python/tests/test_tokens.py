@@ -47,9 +47,9 @@ def test_files_hold_everything(trained, tmp_path):
 
 def test_the_file_is_the_program_s(program, trained, tmp_path):
     model = rrvq.train("tiny-swatches", steps=5, out=tmp_path / "run", progress=False)
-    tokens = rrvq.tokens(model, split="test", count=100, out=tmp_path / "ours.safetensors", progress=False)
+    tokens = rrvq.tokens(model, split="train", count=100, out=tmp_path / "ours.safetensors", progress=False)
     assert len(tokens) == 100
-    command = [program, "codes", "run", "--data", ".", "--split", "test", "--count", "100", "--out", "theirs.safetensors"]
+    command = [program, "codes", "run", "--data", ".", "--split", "train", "--count", "100", "--out", "theirs.safetensors"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     # The order of tensors in such a file is free, but the same library wrote both.
     assert sorted((tmp_path / "ours.safetensors").read_bytes()) == sorted((tmp_path / "theirs.safetensors").read_bytes())

@@ -21,7 +21,7 @@ def test_own_arrays_are_trained_on():
     assert seen.config["data"]["name"] == "array"
     last = seen.history[-1]
     assert (last["split"], last["images"]) == ("validation", 30)
-    assert last["bits_per_dim"] < unseen.history[-1]["bits_per_dim"] - 1
+    assert last["bits_per_dim"] < unseen.history[-1]["bits_per_dim"] - 0.3
     with_test = rrvq.train("tiny-swatches", data=images, test=ramps(12, 8), steps=2, progress=False)
     assert (with_test.history[-1]["split"], with_test.history[-1]["images"]) == ("test", 12)
 
@@ -117,11 +117,11 @@ except KeyboardInterrupt:
         time.sleep(2)
         process.send_signal(signal.SIGINT)
         begin = time.monotonic()
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=120)
     finally:
         process.kill()
     assert output == "interrupted\n"
     # Far less than the minutes that the work would have taken.
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 60
     if work == "train":
         assert rrvq.load(tmp_path / "run").step > 0

@@ -68,6 +68,11 @@ def check_temperature(temperature: float) -> float:
     return temperature
 
 
+def number(value: Optional[float]) -> float:
+    """A number of a record; JSON has no NaN."""
+    return math.nan if value is None else value
+
+
 def check_whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= int(value) < 2**63:
         raise Error(f"{name}={value!r}; expected a whole number of at least {least}")
@@ -197,8 +202,6 @@ class Model:
         samples = check_whole("samples", samples, 1)
         text, bound = self.native.evaluate(image_batch(images), samples)
         record = json.loads(text)
-        nan = float("nan")
-        number = lambda value: nan if value is None else value  # JSON has no NaN.
         return Evaluation(
             bits_per_dim=number(record["bits_per_dim"]),
             reconstruction=number(record["reconstruction"]),

@@ -69,7 +69,8 @@ class Tokens:
         So everything that a token depends on in the model stands before it.
         """
         rows = [map.reshape(len(self), -1) + offset for map, offset in zip(self.codes, self.offsets)]
-        return np.concatenate(rows[::-1], axis=1).astype(np.int32)
+        joined: NDArray[np.int32] = np.concatenate(rows[::-1], axis=1).astype(np.int32)
+        return joined
 
     def codes_of(self, sequences: Any) -> List[NDArray[np.int32]]:
         """Such rows, made by another model perhaps, as maps that `Model.decode` takes.

@@ -96,14 +96,14 @@ def train(
     >>> model.history[-1]["split"], model.history[-1]["images"]
     ('validation', 10)
     """
+    if resume and out is None:
+        raise Error("resume=True needs the run folder; name it with out=...")
     start = start_of(preset, config, out if resume else None)
     changes = changes_of(set)
     if steps is not None:
         changes.append(f"train.steps={check_whole('steps', steps, 1)}")
     if seed is not None:
         changes.append(f"train.seed={check_whole('seed', seed, 0)}")
-    if resume and out is None:
-        raise Error("resume=True needs the run folder; name it with out=...")
     if minutes is not None and not 0 < minutes < 1e9:
         raise Error(f"minutes={minutes}; expected more than 0")
     is_folder = isinstance(data, (str, os.PathLike))

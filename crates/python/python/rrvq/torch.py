@@ -209,7 +209,10 @@ class MixtureMean(nn.Module):
 
     def forward(self, raw: Tensor) -> Tensor:
         m, c = self.components, self.channels
-        slot = lambda i: raw[:, i * m : (i + 1) * m]
+
+        def slot(i: int) -> Tensor:
+            return raw[:, i * m : (i + 1) * m]
+
         border = 1 - 1 / 256
         means: List[Tensor] = []
         for channel in range(c):
