@@ -89,7 +89,7 @@ function grow() {
 
 function caption() {
   const count = model.layers.length;
-  const of = { sample: `sample of all ${count} layers`, between: `${state.share} % of the codes are the second picture's` };
+  const of = { sample: `sample of all ${count} layers`, between: `from the top, ${state.share} % of the layers hold the second picture's codes` };
   const kept = state.dropped ? `what is left without the lowest ${state.dropped} of ${count} layers` : "reconstruction";
   $("caption").textContent = state.mode === "image" ? (state.edits.length ? "drawn anew from its codes" : kept) : (of[state.mode] ?? "");
 }

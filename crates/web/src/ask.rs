@@ -100,7 +100,11 @@ fn pack(view: &View, name: &str, drop: Option<usize>, bytes: &[u8]) -> Result<An
 }
 
 fn unpack(view: &View, name: &str, file: &[u8]) -> Result<Answer> {
-    let named = |said: Error| Error::new(format!("{name} cannot be decompressed: {said}"));
+    let named = |said: Error| {
+        Error::new(format!(
+            "{name} cannot be decompressed: {said}; expected a whole file that was written with this model"
+        ))
+    };
     let images = match lossy::is_lossy(file) {
         false => decompress_with(file, view.trained()),
         true => {
