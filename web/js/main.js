@@ -5,7 +5,7 @@ import { Engine } from "./engine.js";
 import * as files from "./files.js";
 import { fromLink, toLink } from "./link.js";
 import { Maps } from "./maps.js";
-import { codeColour, picture as paintPicture } from "./paint.js";
+import { around, codeColour, picture as paintPicture } from "./paint.js";
 import { betweenPlan, firstState, imagePlan, samplePlan, topOf } from "./plan.js";
 
 const $ = (id) => document.getElementById(id);
@@ -89,7 +89,7 @@ function grow() {
 
 function caption() {
   const count = model.layers.length;
-  const of = { sample: `sample of all ${count} layers`, between: `${state.share} % of the codes are the second picture's` };
+  const of = { sample: `sample of all ${count} layers`, between: `from the top, ${state.share} % of the layers hold the second picture's codes` };
   const kept = state.dropped ? `what is left without the lowest ${state.dropped} of ${count} layers` : "reconstruction";
   $("caption").textContent = state.mode === "image" ? (state.edits.length ? "drawn anew from its codes" : kept) : (of[state.mode] ?? "");
 }
@@ -168,7 +168,7 @@ function explain(layer, position) {
     const bits = -Math.log2(Math.max(found.chance, 1e-30));
     $("meaning-told").replaceChildren(chip, `Layer ${layer + 1}, row ${Math.floor(position / side) + 1}, column ${(position % side) + 1}: code ${found.code} of ${model.layers[layer].codes}. ` +
       `Given the layers above, the prior gave it ${(100 * found.chance).toFixed(found.chance < 0.01 ? 3 : 1)} % (${bits.toFixed(1)} bits; on average here ${found.entropy.toFixed(1)}). ` +
-      `It is at ${same} of ${side * side} positions of this map. Below: the picture with other codes in this place; choose one to keep it.`);
+      `It is at ${same} of ${side * side} positions of this map. Below: the picture around it with other codes in this place; choose one to keep it.`);
     const listed = found.likeliest.some(([code]) => code === found.code) ? found.likeliest : [[found.code, found.chance], ...found.likeliest.slice(0, -1)];
     for (const [code, chance] of listed) {
       if (mine !== wish) return;
@@ -176,7 +176,7 @@ function explain(layer, position) {
       const seen = await engine.ask({ ask: "draw", plan: { layers: other } });
       const button = document.createElement("button");
       const canvas = document.createElement("canvas");
-      paintPicture(canvas, seen.bytes, model.size);
+      around(canvas, seen.bytes, model.size, position, side);
       button.append(canvas, `${code} · ${(100 * chance).toFixed(chance < 0.1 ? 1 : 0)} %`);
       button.classList.toggle("here", code === found.code);
       button.title = `code ${code}`;

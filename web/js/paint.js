@@ -5,6 +5,16 @@ export function picture(canvas, rgba, size) {
   canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(rgba), size, size), 0, 0);
 }
 
+// A square of a picture, `side` pixels wide, as much as fits around the middle of a position of a map of `positions`.
+export function around(canvas, rgba, size, position, positions) {
+  const cell = size / positions;
+  const side = Math.min(size, Math.max(8, Math.ceil(3 * cell)));
+  const start = (at) => Math.round(Math.min(size - side, Math.max(0, (at + 0.5) * cell - side / 2)));
+  canvas.width = canvas.height = side;
+  const data = new ImageData(new Uint8ClampedArray(rgba), size, size);
+  canvas.getContext("2d").putImageData(data, -start(position % positions), -start(Math.floor(position / positions)));
+}
+
 // Neighbouring numbers get distant hues; lightness tells apart what hue alone does not.
 export function codeColour(code) {
   return `oklch(${0.48 + ((code * 3) % 5) * 0.09} ${0.07 + ((code * 7) % 3) * 0.025} ${(code * 137.508 + 20) % 360})`;

@@ -4,7 +4,7 @@
 // edits: [{layer, position, seed}] in the order they were made; position -1 is the whole layer; with `code` it is set.
 
 export function firstState() {
-  return { mode: "sample", seed: 1, temperature: 0.9, edits: [], image: null, dropped: 0, a: { seed: 1 }, b: { seed: 2 }, share: 0, fill: false };
+  return { mode: "sample", seed: 11, temperature: 0.8, edits: [], image: null, dropped: 0, a: { seed: 11 }, b: { seed: 21 }, share: 0, fill: false };
 }
 
 const drawn = (state, temperature = state.temperature) => ({ seed: state.seed, temperature, redraw: [], set: [] });

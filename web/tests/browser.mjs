@@ -75,7 +75,7 @@ try {
   done(`loads and draws: first picture ${first.toFixed(0)} ms after the weights`);
   await shot(page, "sample");
 
-  native("sample", model.includes("/") ? resolve(model) : model, "--out", "native.png", "--seed", "1", "--temperature", "0.9", "--count", "1");
+  native("sample", model.includes("/") ? resolve(model) : model, "--out", "native.png", "--seed", "11", "--temperature", "0.8", "--count", "1");
   const sample = await pixels(page);
   const size = Math.sqrt(sample.length / 4);
   const wide = readFileSync(join(scratch, "native.png")).readUInt32BE(16);

@@ -531,12 +531,13 @@ pub fn info(args: &args::Info) -> Result<()> {
         json(&out);
         return Ok(());
     }
-    line(format!(
-        "{}: trained {step} of {} steps on {}",
-        args.run.display(),
-        config.train.steps,
-        config.data.name
-    ));
+    // A packed model may not know how long it was trained.
+    let steps = match (step, trained.run()) {
+        (0, None) => String::new(),
+        _ => format!(" {step} of {} steps", config.train.steps),
+    };
+    let (name, data) = (args.run.display(), &config.data.name);
+    line(format!("{name}: trained{steps} on {data}"));
     line(format!(
         "{} layers, {} channels, embeddings of {} dimensions, {} parameters",
         m.layers(),

@@ -73,6 +73,9 @@ impl Identity {
         if model.config.grow_last != GrowLast::Once {
             hash.update(format!("grow_last={}\n", settings["grow_last"]).as_bytes());
         }
+        if model.config.causal_gain != 0.0 {
+            hash.update(format!("causal_gain={}\n", settings["causal_gain"]).as_bytes());
+        }
         let mut entries: Vec<_> = model.layout.entries().iter().collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         for entry in entries {

@@ -161,10 +161,7 @@ impl Trained {
         let mut config = self.config.clone();
         // Where the images lay is nobody's business.
         config.data.dir = None;
-        let mut metadata = BTreeMap::from([("config".to_string(), config.to_toml()?)]);
-        if self.step > 0 {
-            metadata.insert("step".into(), self.step.to_string());
-        }
+        let metadata = BTreeMap::from([("config".to_string(), config.to_toml()?)]);
         let mut tensors = self.model.layout.tensors(&self.theta, "");
         let extras = self.extras.iter();
         tensors.extend(extras.map(|(name, shape, v)| (name.clone(), shape.clone(), &v[..])));

@@ -100,7 +100,11 @@ fn pack(view: &View, name: &str, drop: Option<usize>, bytes: &[u8]) -> Result<An
 }
 
 fn unpack(view: &View, name: &str, file: &[u8]) -> Result<Answer> {
-    let named = |said: Error| Error::new(format!("{name} cannot be decompressed: {said}"));
+    let named = |said: Error| {
+        Error::new(format!(
+            "{name} cannot be decompressed: {said}; expected a whole file that was written with this model"
+        ))
+    };
     let images = match lossy::is_lossy(file) {
         false => decompress_with(file, view.trained()),
         true => {
@@ -112,7 +116,7 @@ fn unpack(view: &View, name: &str, file: &[u8]) -> Result<Answer> {
     for image in images.map_err(named)? {
         let png = image.to_png();
         told.push(json!({
-            "name": image.name, "width": image.width, "height": image.height, "png": png.len(),
+            "name": image.name.to_string_lossy(), "width": image.width, "height": image.height, "png": png.len(),
         }));
         bytes.extend(png);
     }

@@ -480,7 +480,7 @@ mod tests {
         );
         assert_eq!(
             said("[model]\nsigma = \"two\"\n"),
-            "my.toml, line 2: model.sigma: expected one of \"diagonal\", \"isotropic\", \"one\", found the text \"two\"",
+            "my.toml, line 2: model.sigma: expected one of \"diagonal\", \"isotropic\", \"printed\", \"one\", found the text \"two\"",
         );
         assert_eq!(
             said("model = 3\n"),
