@@ -2,14 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rrvq_codec::lossy::{self, file};
+use rrvq_codec::lossy;
+use rrvq_codec::record::take_records;
 use rrvq_codec::{Reader, read};
 use rrvq::config::Config;
 
 fuzz_target!(|bytes: &[u8]| {
     // The small form: lists and blocks, as far as they can be followed without showing anything.
-    for kind in [file::Kind::List, file::Kind::PackedList] {
-        let _ = file::take_records(kind, bytes);
+    for packed in [false, true] {
+        let _ = take_records(packed, bytes);
     }
     if let (Ok(reader), Ok(config)) = (lossy::Reader::new(bytes), Config::preset("tiny-swatches")) {
         let _ = reader.check(&config.model);
