@@ -42,9 +42,8 @@ pub fn decompress<'py>(
 ) -> PyResult<Vec<Bound<'py, PyArray3<u8>>>> {
     let trained = model.map(|model| &model.trained);
     let images = compute(py, || {
-        rrvq_codec::decompress(&file, trained).map_err(|error| {
-            rrvq::Error::new(format!("cannot decompress these bytes: {error}"))
-        })
+        rrvq_codec::decompress(&file, trained)
+            .map_err(|error| rrvq::Error::new(format!("cannot decompress these bytes: {error}")))
     })?;
     let array = |image: Image| {
         if image.alpha.is_some() {
