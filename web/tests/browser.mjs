@@ -168,19 +168,22 @@ try {
 
   await page.click("[role=tab][data-mode=file]");
   const named = model.includes("/") ? resolve(model) : model;
-  const blob = (href) => page.evaluate(async (href) => [...new Uint8Array(await (await fetch(href)).arrayBuffer())], href);
+  const downloaded = async (link) => {
+    const [download] = await Promise.all([page.waitForEvent("download"), page.click(link)]);
+    return readFileSync(await download.path());
+  };
   for (const { name, bytes } of images) {
     writeFileSync(join(scratch, `${name}.png`), bytes);
     await give("compress", `${name}.png`, bytes);
     await page.waitForSelector(`#compressed a[download="${name}.rrvq"]`, { timeout: 120_000 });
-    writeFileSync(join(scratch, `browser-${name}.rrvq`), Buffer.from(await blob(await page.getAttribute("#compressed a", "href"))));
+    writeFileSync(join(scratch, `browser-${name}.rrvq`), await downloaded("#compressed a"));
     native("compress", `${name}.png`, "-o", `native-${name}.rrvq`, "--model", named);
     const [ours, theirs] = ["browser", "native"].map((who) => readFileSync(join(scratch, `${who}-${name}.rrvq`)));
     assert.ok(ours.equals(theirs), `${name}: ${ours.length} and ${theirs.length} bytes`);
     native("decompress", `browser-${name}.rrvq`, "-o", `copies-${name}`, "--model", named);
     await give("open", `native-${name}.rrvq`, theirs);
     await page.waitForSelector(`#images a[download="${name}.png"]`, { timeout: 120_000 });
-    const opened = Buffer.from(await blob(await page.getAttribute("#images a", "href")));
+    const opened = await downloaded("#images a");
     assert.ok(opened.equals(readFileSync(join(scratch, `copies-${name}`, `${name}.png`))), name);
   }
   await shot(page, "files");
@@ -189,7 +192,7 @@ try {
   await page.check("input[name=loss][value=codes]");
   await give("compress", "disc.png", images[1].bytes);
   await page.waitForFunction(() => document.getElementById("compressed").textContent.includes("dB"));
-  const lossy = Buffer.from(await blob(await page.getAttribute("#compressed a", "href")));
+  const lossy = await downloaded("#compressed a");
   native("compress", "disc.png", "-o", "lossy.rrvq", "--lossy", "--model", named);
   assert.ok(lossy.equals(readFileSync(join(scratch, "lossy.rrvq"))));
   done("with loss, too");
