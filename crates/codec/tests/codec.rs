@@ -326,7 +326,7 @@ fn price_of(likelihood: &str) {
         .collect();
     let mut store = Store::with("theta", theta);
     let mut scorer = Scorer::new(&Device::Cpu, &model, count).unwrap();
-    let scores = scorer.run(&mut store, &whole, counter(1, 1)).unwrap();
+    let scores = scorer.run(&mut store, &whole, &counter(1, 1)).unwrap();
     let likelihood: f32 = scores.log_likelihood.iter().sum();
     let kl: f32 = scores.kl.iter().flatten().sum();
     let elbo_bits = (kl - likelihood) as f64 / std::f64::consts::LN_2;

@@ -197,8 +197,8 @@ impl StepBench {
         let mut scorer = Scorer::new(device, &model, self.batch)?;
         let images = bank::put(device, &data, Split::Test, self.batch)?;
         let mut score = |first: usize, count: usize| -> Result<Vec<Scores>> {
-            let batches: Vec<(u32, usize, [u32; 4])> = (first..first + count)
-                .map(|i| (0, self.batch, counter(EVALUATION_SEED, i as u64)))
+            let batches: Vec<(u32, usize, Vec<u32>)> = (first..first + count)
+                .map(|i| (0, self.batch, counter(EVALUATION_SEED, i as u64).to_vec()))
                 .collect();
             scorer.replay(&mut store, &images, &batches)
         };

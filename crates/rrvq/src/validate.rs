@@ -25,6 +25,8 @@ impl Config {
 
         within("train.steps", train.steps, 1, 1_000_000_000)?;
         within("train.batch", train.batch, 1, 65_536)?;
+        within("train.shards", train.shards, 1, 65_536)?;
+        check_shards(train, train.shards)?;
         within(
             "train.plateau_patience",
             train.plateau_patience,
@@ -87,6 +89,22 @@ fn check_crop(data: &DataConfig) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Shards are parts of a batch, all of one size, and VIMCO's samples of an image do not lie side by side in a batch.
+pub(crate) fn check_shards(train: &TrainConfig, shards: usize) -> Result<()> {
+    if !train.batch.is_multiple_of(shards) {
+        return Err(Error::new(format!(
+            "train.batch = {} cannot be cut into {shards} equal parts; make it a multiple of {shards}",
+            train.batch
+        )));
+    }
+    match train.estimator == Estimator::Vimco && shards > 1 {
+        true => Err(Error::new(
+            "train.estimator = \"vimco\" works on whole batches only; set train.shards = 1 and train with one process",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// What is split are codes with variances of their own; nearest codes are revived by their averages.

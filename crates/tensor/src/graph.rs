@@ -7,6 +7,7 @@
 //! A node is its operation and its inputs, so the same expression written twice is one node: common subexpressions
 //! are shared while the graph is built, not searched for afterwards.
 
+use crate::group::Group;
 use crate::op::{BinaryOp, Op, ReduceOp, UnaryOp, Window};
 use crate::params::{Init, Layout};
 use crate::rng::Distribution;
@@ -93,6 +94,7 @@ pub(crate) struct Inner {
 #[derive(Default)]
 pub struct Graph {
     inner: RefCell<Inner>,
+    group: Option<Group>,
 }
 
 /// A tensor in a [`Graph`]: a handle that is copied freely. It has a shape and a type, but no values until a
@@ -126,6 +128,23 @@ impl Graph {
     /// An empty graph.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same for programs that run on one shard of a batch each, in every process of a group: noise is that of the
+    /// shard's rows in the whole batch, and [`Var::all_sum`] adds over all shards.
+    pub fn in_group(mut self, group: &Group) -> Self {
+        self.group = Some(group.clone());
+        self
+    }
+
+    /// Those who run the programs of this graph together; none where it is one program on whole batches.
+    pub fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+
+    /// Shards of a batch; 1 without a group.
+    pub fn shards(&self) -> usize {
+        self.group.as_ref().map_or(1, Group::shards)
     }
 
     /// Adds a node, or finds the one that says the same.
@@ -185,9 +204,10 @@ impl Graph {
     }
 
     /// The input `counter` that addresses all noise of a run; [`rng::counter`](crate::rng::counter) makes its four
-    /// words of a seed and a step.
+    /// words of a seed and a step. In a group a fifth word is the number of the shard.
     pub fn counter(&self) -> Var<'_> {
-        self.input("counter", &[4], DType::U32)
+        let words = 4 + self.group.is_some() as usize;
+        self.input("counter", &[words], DType::U32)
     }
 
     /// A trained parameter, part of the vector that [`params`](crate::params) describes. Asking twice for one name
@@ -242,18 +262,40 @@ impl Graph {
         self.noise_stream(distribution, shape, stream)
     }
 
-    /// Noise of a given stream, for programs that must see each other's noise.
+    /// Noise of a given stream, for programs that must see each other's noise. Of a shard in a [group](Self::in_group)
+    /// these are the elements that its rows have in the whole batch.
     pub fn noise_stream(
         &self,
         distribution: Distribution,
         shape: &[usize],
         stream: u32,
     ) -> Var<'_> {
+        self.push_noise(distribution, shape, stream, self.group.is_some())
+    }
+
+    /// Noise that is the same for all shards: what is not one row an element of the batch.
+    pub fn shared_noise(
+        &self,
+        distribution: Distribution,
+        shape: &[usize],
+        stream: u32,
+    ) -> Var<'_> {
+        self.push_noise(distribution, shape, stream, false)
+    }
+
+    fn push_noise(
+        &self,
+        distribution: Distribution,
+        shape: &[usize],
+        stream: u32,
+        sharded: bool,
+    ) -> Var<'_> {
         self.push(
             Op::Noise {
                 distribution,
                 stream,
                 shape: shape.into(),
+                sharded,
             },
             &[self.counter()],
         )
@@ -280,6 +322,22 @@ impl Graph {
             },
             parts,
         )
+    }
+
+    /// [`Var::all_sum`] of several tensors at once, each in its shape.
+    pub fn all_sums<'g>(&'g self, parts: &[Var<'g>]) -> Vec<Var<'g>> {
+        if self.group.is_none() {
+            return parts.to_vec();
+        }
+        let flat: Vec<Var<'g>> = parts.iter().map(|part| part.flatten()).collect();
+        let sum = self.concat(&flat, 0).all_sum();
+        let mut end = 0;
+        let slice = |part: &Var<'g>| {
+            end += part.size();
+            sum.slice(0, end - part.size(), part.size())
+                .reshape(&part.shape())
+        };
+        parts.iter().map(slice).collect()
     }
 
     /// The parameters added so far: names, shapes, initialisers, places in the flat vector.
@@ -580,6 +638,17 @@ impl<'g> Var<'g> {
     /// Row r of `values` is added to row `self[r]` of a table of `rows` rows, zero at first. `self` holds indices.
     pub fn scatter_add(self, values: Var<'g>, rows: usize) -> Var<'g> {
         self.graph.push(Op::ScatterAdd { rows }, &[self, values])
+    }
+
+    /// The sum over all shards of a [group](Graph::in_group), the same in each of them; without a group, `self`.
+    ///
+    /// Its gradient is the identity: whoever computes a loss from such sums has the whole loss in every shard, and the
+    /// gradients of what a shard adds to it are summed afterwards.
+    pub fn all_sum(self) -> Var<'g> {
+        match self.graph.group {
+            Some(_) => self.graph.push(Op::AllSum, &[self]),
+            None => self,
+        }
     }
 
     /// Matrix product; each side may be read transposed.

@@ -89,6 +89,8 @@ pub struct ResponsibilityOp {
     pub stream: u32,
     /// Whether the last input is the prior's embedding; without one the prior is uniform.
     pub prior: bool,
+    /// Whether the noise is that of a shard's rows in the whole batch.
+    pub sharded: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +116,8 @@ pub enum Op {
         distribution: Distribution,
         stream: u32,
         shape: Vec<usize>,
+        /// Whether these are the elements of a shard's rows in the whole batch.
+        sharded: bool,
     },
 
     Unary(UnaryOp),
@@ -178,6 +182,8 @@ pub enum Op {
         to: usize,
     },
     ArgMax,
+    /// Over all shards of a group.
+    AllSum,
     Gather,
     ScatterAdd {
         rows: usize,
@@ -260,7 +266,9 @@ impl Op {
                 f32s(shape.clone())
             }
             Op::State { len, .. } => f32s(vec![*len]),
-            Op::Unary(_) | Op::Cast | Op::Assign { .. } => f32s(shape(0).to_vec()),
+            Op::Unary(_) | Op::Cast | Op::Assign { .. } | Op::AllSum => {
+                f32s(shape(0).to_vec())
+            }
             Op::Detach => (shape(0).to_vec(), inputs[0].dtype),
             Op::Binary(_) => {
                 assert_eq!(shape(0), shape(1), "{self:?}");
@@ -487,6 +495,7 @@ impl Op {
                 let zero = g.scalar(0.0);
                 vec![None, Some(x[0].select(d, zero)), Some(x[0].select(zero, d))]
             }
+            Op::AllSum => some(d),
             Op::Reshape { .. } => some(d.reshape(&x[0].shape())),
             Op::Broadcast { .. } => some(d.sum_to(&x[0].shape())),
             Op::Slice { axis, start, len } => {
@@ -635,6 +644,7 @@ impl<'g> Embeddings<'g> {
             mode,
             stream,
             prior: self.e_p.is_some(),
+            sharded: g.group().is_some(),
         };
         let mut inputs = vec![
             g.counter(),

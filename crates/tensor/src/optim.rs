@@ -10,8 +10,8 @@
 //! Whether it is, is decided on the device, so that nothing waits for the host.
 
 use crate::grad::grad;
-use crate::graph::Var;
-use crate::params::PARAMETERS;
+use crate::graph::{Graph, Var};
+use crate::params::{Entry, Layout, PARAMETERS};
 
 /// The update rule (Kingma and Ba 2015).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +103,29 @@ impl<'g> Update<'g> {
     }
 }
 
+/// Values of the flat vector that are summed over shards at once: few enough that most sums are made while gradients are
+/// still computed, and many enough that a sum takes longer than its start.
+const BUCKET: usize = 8 << 20;
+
+/// The flat gradient, summed over all shards in a few large pieces.
+fn summed<'g>(g: &'g Graph, gradients: &[Var<'g>], layout: &Layout) -> Var<'g> {
+    let entries = layout.entries();
+    let (mut buckets, mut starts) = (Vec::new(), Vec::new());
+    let mut first = 0;
+    while first < entries.len() {
+        let start = entries[first].offset;
+        let size = |entry: &Entry| entry.offset + entry.len() - start;
+        let count = entries[first..].partition_point(|entry| size(entry) <= BUCKET);
+        let last = first + count.max(1);
+        let offsets: Vec<usize> = entries[first..last].iter().map(|e| e.offset - start).collect();
+        let bucket = g.pack(&gradients[first..last], &offsets, size(&entries[last - 1]));
+        buckets.push(bucket.all_sum());
+        starts.push(start);
+        first = last;
+    }
+    g.pack(&buckets, &starts, layout.len())
+}
+
 /// Names of the flat vectors an optimiser keeps.
 pub const STATES: [&str; 4] = [PARAMETERS, "m", "v", "ema"];
 
@@ -121,7 +144,10 @@ impl Optimiser {
         let n = layout.len();
         let gradients = grad(loss, &g.params());
         let offsets: Vec<usize> = layout.entries().iter().map(|e| e.offset).collect();
-        let flat = g.pack(&gradients, &offsets, n);
+        let flat = match g.group() {
+            None => g.pack(&gradients, &offsets, n),
+            Some(_) => summed(g, &gradients, &layout),
+        };
         let norm = flat.square().sum().sqrt();
         let d = if self.clip > 0.0 {
             flat * (self.clip / (norm + 1e-6)).min(g.scalar(1.0))

@@ -165,6 +165,8 @@ section! {
         steps: usize = 5000,
         /// Images a step.
         batch: usize = 64,
+        /// Parts of a batch on the CPU, which several processes can share: the result depends on this number, not on theirs. On GPUs every process has one part.
+        shards: usize = 1,
         /// Gradient of the posterior: "pathwise" (through the sample) or "vimco" (weights of many samples; no free bits).
         estimator: Estimator = Estimator::Pathwise,
         /// Samples an image in training, for "vimco".

@@ -9,12 +9,15 @@ use crate::streams::{MIRROR, SHUFFLE};
 use rrvq_tensor::Device;
 use rrvq_tensor::device::{FLIPPED, RowBank};
 use rrvq_tensor::rng::philox4x32_10;
+use std::ops::Range;
 
 /// Batches of training images.
 pub struct Batches<'a> {
     data: &'a dyn Dataset,
     seed: u64,
     batch: usize,
+    /// The places of a batch that are asked for.
+    own: Range<usize>,
     flip: bool,
     /// The permutation of one epoch, kept until another is wanted.
     epoch: Option<(u64, Vec<u32>)>,
@@ -32,11 +35,20 @@ impl<'a> Batches<'a> {
             data,
             seed,
             batch,
+            own: 0..batch,
             flip,
             epoch: None,
             buffer: vec![0; batch * image],
             bank: None,
         }
+    }
+
+    /// The same, of which only the images at these places of a batch are handed out.
+    pub fn only(mut self, own: Range<usize>) -> Self {
+        let image: usize = self.data.shape().iter().product();
+        self.buffer.truncate(own.len() * image);
+        self.own = own;
+        self
     }
 
     /// Puts all training images on the device.
@@ -61,13 +73,14 @@ impl<'a> Batches<'a> {
     /// The numbers of the images of `step`, counted from 0; those to be mirrored have the bit [`FLIPPED`].
     pub fn rows(&mut self, step: u64) -> Vec<u32> {
         let (len, batch) = (self.data.len(Split::Train) as u64, self.batch);
+        let own = self.own.clone();
         let row = |i: usize| {
             let place = step * batch as u64 + i as u64;
             let index = self.permuted(place / len, (place % len) as usize);
             let mirrored = self.flip && words(self.seed, MIRROR, place)[0] & 1 == 1;
             index | if mirrored { FLIPPED } else { 0 }
         };
-        (0..batch).map(row).collect()
+        own.map(row).collect()
     }
 
     /// The images of `step`, counted from 0.

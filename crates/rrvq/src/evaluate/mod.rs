@@ -15,7 +15,7 @@ use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Inference, Model, Scorer, Scores};
 use rrvq_tensor::device::RowBank;
 use rrvq_tensor::rng::counter;
-use rrvq_tensor::{Device, Store};
+use rrvq_tensor::{Device, Group, Store};
 use std::time::Instant;
 
 /// Seed of the noise of every evaluation, so that two of them differ by their weights alone.
@@ -39,6 +39,8 @@ pub struct Evaluator<'a> {
     model: Model,
     data: &'a dyn Dataset,
     scorer: Scorer,
+    /// Those who evaluate together.
+    group: Option<Group>,
     /// The first images of splits on the device, and how many.
     banks: Vec<(Split, usize, RowBank)>,
 }
@@ -56,6 +58,25 @@ impl<'a> Evaluator<'a> {
             model: model.clone(),
             data,
             scorer: Scorer::new(device, model, batch)?,
+            group: None,
+            banks: Vec::new(),
+        })
+    }
+
+    /// One of several processes that evaluate together, each a part of the batches. All of them get the whole result.
+    pub fn in_group(
+        device: &Device,
+        model: &Model,
+        data: &'a dyn Dataset,
+        batch: usize,
+        group: &Group,
+    ) -> Result<Self> {
+        Ok(Evaluator {
+            device: device.clone(),
+            model: model.clone(),
+            data,
+            scorer: Scorer::of_parts(device, model, batch / group.shards())?,
+            group: Some(group.clone()),
             banks: Vec::new(),
         })
     }
@@ -93,34 +114,50 @@ impl<'a> Evaluator<'a> {
         extent: Extent,
         mut watch: impl FnMut(usize),
     ) -> Result<Sum> {
-        let mut sum = Sum::new(&self.model);
         let count = image_count(self.data, extent)?;
         self.put_on_device(extent.split, count)?;
         let bank = self.banks.iter().find(|bank| bank.0 == extent.split);
-        let scorer = &mut self.scorer;
+        let (scorer, group) = (&mut self.scorer, self.group.as_ref());
+        let (rank, world) = group.map_or((0, 1), |group| (group.rank(), group.world()));
+        let own = |index: usize| index % world == rank;
+        let mut sums: Vec<Sum> = Vec::new();
+        let mut done = 0;
+        let mut take = |scores: &Scores| {
+            done += scores.log_likelihood.len();
+            sums.push(Sum::of(scores));
+            done
+        };
         match bank {
-            None => each_batch(self.data, extent, scorer.batch, |index, images| {
-                sum.add(&scorer.run(store, images, noise(index))?);
-                watch(sum.images);
+            None => each_batch_of(self.data, extent, scorer.batch, own, |index, images| {
+                let scores = scorer.run(store, images, &noise(index, group))?;
+                watch(take(&scores));
                 Ok(())
             })?,
             Some((_, _, bank)) => {
-                let batches: Vec<(u32, usize, [u32; 4])> = (0..count)
+                let batches: Vec<(u32, usize, Vec<u32>)> = (0..count)
                     .step_by(scorer.batch)
                     .enumerate()
+                    .filter(|(i, _)| own(*i))
                     .map(|(i, first)| {
                         let here = scorer.batch.min(count - first);
-                        (first as u32, here, noise(i as u64))
+                        (first as u32, here, noise(i as u64, group))
                     })
                     .collect();
                 for some in batches.chunks(AT_ONCE) {
                     interrupt::check()?;
                     let found = scorer.replay(store, bank, some)?;
-                    found.iter().for_each(|scores| sum.add(scores));
-                    watch(sum.images);
+                    if let Some(done) = found.iter().map(&mut take).last() {
+                        watch(done);
+                    }
                 }
             }
         }
+        let sums = match group {
+            Some(group) => in_order(group, &Sum::new(&self.model), &sums)?,
+            None => sums,
+        };
+        let mut sum = Sum::new(&self.model);
+        sums.iter().for_each(|part| sum.add(part));
         Ok(sum)
     }
 
@@ -135,8 +172,28 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-fn noise(batch: u64) -> [u32; 4] {
-    counter(EVALUATION_SEED, batch)
+/// The noise of a batch, or of a shard of one: the same for its images in any number of shards.
+fn noise(index: u64, group: Option<&Group>) -> Vec<u32> {
+    let shards = group.map_or(1, |group| group.shards() as u64);
+    let shard = group.map(|_| (index % shards) as u32);
+    let batch = counter(EVALUATION_SEED, index / shards);
+    batch.into_iter().chain(shard).collect()
+}
+
+/// What all processes found, batch by batch, where each has had every so many-th one.
+fn in_order(group: &Group, empty: &Sum, own: &[Sum]) -> Result<Vec<Sum>> {
+    let bytes: Vec<u8> = own.iter().flat_map(Sum::to_bytes).collect();
+    let each = empty.to_bytes().len();
+    let all = group.gather(&bytes)?;
+    let mut of_rank: Vec<_> = all.iter().map(|bytes| bytes.chunks_exact(each)).collect();
+    let mut sums = Vec::new();
+    for rank in (0..of_rank.len()).cycle() {
+        match of_rank[rank].next() {
+            Some(bytes) => sums.push(empty.from_bytes(bytes)),
+            None => break,
+        }
+    }
+    Ok(sums)
 }
 
 /// Scores of all batches so far.
@@ -159,14 +216,49 @@ impl Sum {
         }
     }
 
-    fn add(&mut self, scores: &Scores) {
-        self.images += scores.log_likelihood.len();
-        self.log_likelihood += total(&scores.log_likelihood);
-        for (sum, kl) in self.kl.iter_mut().zip(&scores.kl) {
-            *sum += total(kl);
+    fn of(scores: &Scores) -> Self {
+        Sum {
+            images: scores.log_likelihood.len(),
+            log_likelihood: total(&scores.log_likelihood),
+            kl: scores.kl.iter().map(|kl| total(kl)).collect(),
+            tally: scores.tally.clone(),
         }
-        for (sum, tally) in self.tally.iter_mut().zip(&scores.tally) {
+    }
+
+    fn add(&mut self, part: &Sum) {
+        self.images += part.images;
+        self.log_likelihood += part.log_likelihood;
+        for (sum, kl) in self.kl.iter_mut().zip(&part.kl) {
+            *sum += kl;
+        }
+        for (sum, tally) in self.tally.iter_mut().zip(&part.tally) {
             sum.iter_mut().zip(tally).for_each(|(s, t)| *s += t);
+        }
+    }
+
+    /// Eight bytes for each number, in the order of the fields.
+    fn to_bytes(&self) -> Vec<u8> {
+        let floats = [&self.log_likelihood].into_iter().chain(&self.kl);
+        let words = [self.images as u64].into_iter();
+        let words = words.chain(floats.map(|v| v.to_bits()));
+        let words = words.chain(self.tally.iter().flatten().copied());
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// The same back, with as many layers and codes as this one.
+    fn from_bytes(&self, bytes: &[u8]) -> Sum {
+        let word = |b: &[u8]| b.iter().rev().fold(0, |word, b| word << 8 | u64::from(*b));
+        let mut words = bytes.chunks_exact(8).map(word);
+        let mut next = || words.next().unwrap_or(0);
+        Sum {
+            images: next() as usize,
+            log_likelihood: f64::from_bits(next()),
+            kl: self.kl.iter().map(|_| f64::from_bits(next())).collect(),
+            tally: self
+                .tally
+                .iter()
+                .map(|codes| codes.iter().map(|_| next()).collect())
+                .collect(),
         }
     }
 
@@ -236,12 +328,24 @@ pub fn each_batch(
     data: &dyn Dataset,
     extent: Extent,
     batch: usize,
+    work: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    each_batch_of(data, extent, batch, |_| true, work)
+}
+
+/// The same for the batches that are `wanted`.
+fn each_batch_of(
+    data: &dyn Dataset,
+    extent: Extent,
+    batch: usize,
+    wanted: impl Fn(usize) -> bool,
     mut work: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let len = image_count(data, extent)?;
     let image: usize = data.shape().iter().product();
     let mut buffer = vec![0; batch * image];
-    for (index, first) in (0..len).step_by(batch).enumerate() {
+    let batches = (0..len).step_by(batch).enumerate();
+    for (index, first) in batches.filter(|(index, _)| wanted(*index)) {
         interrupt::check()?;
         let count = batch.min(len - first);
         for (i, out) in buffer[..count * image].chunks_exact_mut(image).enumerate() {
@@ -314,7 +418,7 @@ mod tests {
         let mut store = Store::with("theta", model.layout.initial(1));
         let mut scorer = Scorer::new(&Device::Cpu, &model, 8).unwrap();
         let images = vec![77; 5 * model.image_len()];
-        let scores = scorer.run(&mut store, &images, noise(0)).unwrap();
+        let scores = scorer.run(&mut store, &images, &noise(0, None)).unwrap();
         let counted: Vec<u64> = scores.tally.iter().map(|t| t.iter().sum()).collect();
         assert_eq!(counted, [5 * 16, 5 * 4]);
         assert_eq!(scores.kl.len(), 2);

@@ -3,7 +3,10 @@
 use crate::nn::{Builder, layer_name};
 use crate::streams;
 use rrvq_tensor::rng::Distribution;
-use rrvq_tensor::{Graph, Var};
+use rrvq_tensor::{DType, Graph, Var};
+
+/// The input with the numbers that a shard's images have in the whole batch, [images, 1].
+pub const SHARD_ROWS: &str = "shard_rows";
 
 /// What the parameters of a layer's codebook are called.
 pub fn name(layer: usize) -> String {
@@ -103,13 +106,24 @@ pub(super) fn any_code<'g>(mu: Var<'g>, rows: usize, stream: u32) -> Var<'g> {
 pub(super) fn pick<'g>(e: Var<'g>, images: usize, count: usize, stream: u32) -> Var<'g> {
     let g: &Graph = e.graph();
     let (positions, embed) = (e.dim(0) / images, e.dim(1));
-    let noise = |len: usize, stream| g.noise_stream(Distribution::Uniform, &[count, len], stream);
-    let image = noise(images, stream).argmax_last();
-    let of_image = e.reshape(&[images, positions * embed]).gather(image);
+    let noise = |len: usize, stream| g.shared_noise(Distribution::Uniform, &[count, len], stream);
+    let lots = noise(images * g.shards(), stream);
+    let by_image = e.reshape(&[images, positions * embed]);
+    let of_image = match g.group() {
+        None => by_image.gather(lots.argmax_last()),
+        // The image of each row where it is one of this shard's, and zeros elsewhere.
+        Some(_) => {
+            let drawn = lots.equal(lots.max_last());
+            let share = (drawn / drawn.sum_last()).transpose();
+            let rows = g.input(SHARD_ROWS, &[images, 1], DType::U32);
+            share.gather(rows).matmul(by_image, true, false)
+        }
+    };
     let lots = noise(positions, stream + 1);
     let drawn = lots.equal(lots.max_last());
     // Of equal lots, which are rare, the mean.
     let share = (drawn / drawn.sum_last()).reshape(&[count, positions, 1]);
     let chosen = of_image.reshape(&[count, positions, embed]) * share;
-    chosen.sum_to(&[count, 1, embed]).reshape(&[count, embed])
+    let picked = chosen.sum_to(&[count, 1, embed]).reshape(&[count, embed]);
+    picked.all_sum()
 }

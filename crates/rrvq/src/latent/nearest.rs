@@ -132,9 +132,10 @@ impl Averages {
     ) -> Moved<'g> {
         let (g, e) = (e.graph(), e.detach());
         let (rows, embed) = (e.dim(0), e.dim(1));
-        let unit = codes as f32 / rows as f32;
-        let now_used = index.scatter_add(g.full(1.0, &[rows, 1]), codes) * unit;
-        let now_sum = index.scatter_add(e, codes) * unit;
+        let unit = codes as f32 / (rows * g.shards()) as f32;
+        let ones = g.full(1.0, &[rows, 1]);
+        let now_used = index.scatter_add(ones, codes).all_sum() * unit;
+        let now_sum = index.scatter_add(e, codes).all_sum() * unit;
         let memories = Self::memories(name, codes, embed);
         let [used, sum] = [(0, now_used), (1, now_sum)].map(|(i, now): (usize, Var<'g>)| {
             let memory: &Memory = &memories[i];

@@ -322,6 +322,30 @@ pub(super) fn to_bytes<'g>(mean: Var<'g>) -> Var<'g> {
 }
 
 impl<'g> Elbo<'g> {
+    /// In a group, sums over all shards: KL of each layer, likelihood, penalty where there is one. All of them are one sum
+    /// across processes.
+    fn totals(&self) -> Option<Vec<Var<'g>>> {
+        let g = self.log_likelihood.graph();
+        g.group()?;
+        let pieces = self.kl.iter().chain([&self.log_likelihood]);
+        let sums: Vec<Var<'g>> = pieces.chain(&self.penalty).map(|v| v.sum()).collect();
+        Some(g.all_sums(&sums))
+    }
+
+    /// Sums over the whole batch: log p(x | z), and the KL of each layer, each [1].
+    pub fn sums(&self) -> (Var<'g>, Vec<Var<'g>>) {
+        let layers = self.kl.len();
+        let sums: Vec<Var<'g>> = match self.totals() {
+            Some(totals) => totals,
+            None => {
+                let kl = self.kl.iter().map(|kl| kl.sum());
+                kl.chain([self.log_likelihood.sum()]).collect()
+            }
+        };
+        let kl = sums[..layers].iter().map(|kl| kl.reshape(&[1]));
+        (sums[layers], kl.collect())
+    }
+
     /// What training lowers, in bits a dimension: free bits bound each layer's KL, averaged over the batch,
     /// from below.
     pub fn loss(&self, config: &ModelConfig) -> Var<'g> {
@@ -330,11 +354,17 @@ impl<'g> Elbo<'g> {
 
     /// The same with the KL counted `weight` times, for a warm-up of the KL.
     pub fn weighted_loss(&self, config: &ModelConfig, weight: Var<'g>) -> Var<'g> {
-        let n = self.log_likelihood.dim(0) as f32;
         let g = self.log_likelihood.graph();
+        let n = (g.shards() * self.log_likelihood.dim(0)) as f32;
+        let totals = self.totals();
+        let total = |i: usize, own: Var<'g>| match &totals {
+            Some(totals) => totals[i],
+            None => own.sum(),
+        };
+        let layers = self.kl.len();
         let mut kl_total = g.scalar(0.0);
         for (layer, kl) in self.kl.iter().enumerate() {
-            let mean = kl.sum() * (1.0 / n);
+            let mean = total(layer, *kl) * (1.0 / n);
             let positions = (config.sides()[layer] * config.sides()[layer]) as f32;
             let floor = config.free_bits as f32 * positions;
             kl_total = kl_total
@@ -344,9 +374,9 @@ impl<'g> Elbo<'g> {
                     mean
                 };
         }
-        let nats = kl_total * weight - self.log_likelihood.sum() * (1.0 / n);
+        let nats = kl_total * weight - total(layers, self.log_likelihood) * (1.0 / n);
         let nats = match self.penalty {
-            Some(penalty) => nats + penalty.sum() * (1.0 / n),
+            Some(penalty) => nats + total(layers + 1, penalty) * (1.0 / n),
             None => nats,
         };
         nats * (1.0 / nats_per_dim(config)) as f32

@@ -133,9 +133,9 @@ impl<'g> Builder<'g> {
             return apply(v * (gain.reshape(&per_output) * inverse_norm)) + bias;
         };
         let t = apply(v * inverse_norm);
-        let count = (t.size() / out) as f32;
-        let mean = t.sum_to(&[out]) * (1.0 / count);
-        let variance = (t - mean).square().sum_to(&[out]) * (1.0 / count);
+        let count = (g.shards() * t.size() / out) as f32;
+        let mean = t.sum_to(&[out]).all_sum() * (1.0 / count);
+        let variance = (t - mean).square().sum_to(&[out]).all_sum() * (1.0 / count);
         // Outputs that do not vary (the learnt top starts at zero) keep the bare gain.
         let varies = variance.greater(g.scalar(1e-8));
         let scale = varies.select(

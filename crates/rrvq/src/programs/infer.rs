@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::latent;
 use crate::model::Hierarchy;
 use rrvq_tensor::device::{Frame, RowBank};
-use rrvq_tensor::{DType, Data, Device, Graph, Program, Store, Var};
+use rrvq_tensor::{DType, Data, Device, Graph, Group, Program, Store, Var};
 
 /// One question about each image of a batch.
 pub struct Inference {
@@ -102,7 +102,16 @@ const SCORES: [&str; 3] = ["log_likelihood", "kl", "tally"];
 impl Scorer {
     /// Compiles it for `batch` images.
     pub fn new(device: &Device, model: &Model, batch: usize) -> Result<Self> {
-        let graph = Graph::new();
+        Self::of_graph(device, model, batch, Graph::new())
+    }
+
+    /// The same for parts of larger batches, `batch` images each: a fifth word of the noise is the number of the part.
+    pub fn of_parts(device: &Device, model: &Model, batch: usize) -> Result<Self> {
+        let graph = Graph::new().in_group(&Group::alone(1));
+        Self::of_graph(device, model, batch, graph)
+    }
+
+    fn of_graph(device: &Device, model: &Model, batch: usize, graph: Graph) -> Result<Self> {
         let elbo = Hierarchy::new(&graph, &model.config, batch).hard_elbo();
         let codes: Vec<usize> = (0..elbo.codes.len())
             .filter_map(|layer| latent::codes(&model.config, layer))
@@ -140,12 +149,12 @@ impl Scorer {
     }
 
     /// Scores images, a batch or fewer.
-    pub fn run(&mut self, store: &mut Store, images: &[u8], noise: [u32; 4]) -> Result<Scores> {
+    pub fn run(&mut self, store: &mut Store, images: &[u8], noise: &[u32]) -> Result<Scores> {
         let count = images.len() / self.image_len;
         let mut padded = images.to_vec();
         padded.resize(self.batch * self.image_len, 0);
         let counted = self.counted(count);
-        let mut inputs = named(&noise, &counted);
+        let mut inputs = named(noise, &counted);
         inputs.push(("images", Data::U8(&padded)));
         self.program.run(store, &inputs)?;
         let mut values = Vec::new();
@@ -161,9 +170,9 @@ impl Scorer {
         &mut self,
         store: &mut Store,
         bank: &RowBank,
-        batches: &[(u32, usize, [u32; 4])],
+        batches: &[(u32, usize, Vec<u32>)],
     ) -> Result<Vec<Scores>> {
-        let rows = |&(first, count, _): &(u32, usize, [u32; 4])| -> Vec<u32> {
+        let rows = |&(first, count, _): &(u32, usize, Vec<u32>)| -> Vec<u32> {
             let last = count.saturating_sub(1) as u32;
             (0..self.batch as u32)
                 .map(|i| first + i.min(last))
@@ -216,7 +225,7 @@ impl Scorer {
     }
 }
 
-fn named<'a>(noise: &'a [u32; 4], counted: &'a [f32]) -> Vec<(&'a str, Data<'a>)> {
+fn named<'a>(noise: &'a [u32], counted: &'a [f32]) -> Vec<(&'a str, Data<'a>)> {
     vec![
         ("counter", Data::U32(noise)),
         ("tau", one()),

@@ -3,7 +3,7 @@
 //! A fast device makes a step sooner than the host can prepare the next. So steps come in bursts: where the training
 //! images lie on the device, a burst says which of them each step sees, and no step waits for the host.
 
-use super::{Model, one};
+use super::{Model, Shard, one};
 use crate::config::{Estimator, Optimiser as Rule, TrainConfig};
 use crate::dataset::Batches;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::model::{Elbo, Hierarchy};
 use rrvq_tensor::device::{Frame, Timed};
 use rrvq_tensor::optim::{Exceptions, Optimiser, RATES, Rule as UpdateRule};
 use rrvq_tensor::rng::counter;
-use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store, Var};
+use rrvq_tensor::{Data, Device, Graph, Group, Layout, Program, Store, Var};
 
 /// What one training step tells, in nats averaged over the batch where it is not a norm.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,7 @@ impl StepOutcome {
 /// Forward, backward, clipping, update, average.
 pub struct Step {
     program: Program,
+    shards: Vec<Shard>,
     batch: usize,
     skip_norm: f32,
     /// Factors of the learning rate for each value, where some are not 1.
@@ -70,7 +71,7 @@ pub struct StepInput {
 
 /// The same, as the program reads it.
 struct Words {
-    counter: [u32; 4],
+    counter: Vec<u32>,
     lr: [f32; 1],
     t: [f32; 1],
     tau: [f32; 1],
@@ -78,9 +79,10 @@ struct Words {
 }
 
 impl Words {
-    fn new(input: &StepInput) -> Self {
+    fn new(input: &StepInput, shard: Option<u32>) -> Self {
+        let noise = counter(input.seed, input.step);
         Words {
-            counter: counter(input.seed, input.step),
+            counter: noise.into_iter().chain(shard).collect(),
             lr: [input.lr as f32],
             t: [(input.step + 1) as f32],
             tau: [input.tau as f32],
@@ -109,7 +111,7 @@ pub fn objective<'g>(
     model: &'g Model,
     train: &TrainConfig,
 ) -> (Elbo<'g>, Var<'g>) {
-    let hierarchy = Hierarchy::new(graph, &model.config, train.batch);
+    let hierarchy = Hierarchy::new(graph, &model.config, train.batch / graph.shards());
     if train.estimator == Estimator::Vimco {
         return hierarchy.with_particles(train.particles).vimco();
     }
@@ -124,7 +126,17 @@ pub fn objective<'g>(
 impl Step {
     /// Compiles a step of training for `device`.
     pub fn new(device: &Device, model: &Model, train: &TrainConfig) -> Result<Self> {
-        let graph = Graph::new();
+        Self::in_group(device, model, train, None)
+    }
+
+    /// The same for one of the processes that train together.
+    pub fn in_group(
+        device: &Device,
+        model: &Model,
+        train: &TrainConfig,
+        group: Option<&Group>,
+    ) -> Result<Self> {
+        let graph = super::graph(group);
         let (elbo, loss) = objective(&graph, model, train);
         let optimiser = Optimiser {
             rule: match train.optimiser {
@@ -145,14 +157,15 @@ impl Step {
             ..Exceptions::default()
         };
         let norm = elbo.descend_with(&optimiser, loss, except);
-        let kl: Vec<Var<'_>> = elbo.kl.iter().map(|kl| kl.sum().reshape(&[1])).collect();
+        let (likelihood, kl) = elbo.sums();
         // Averages over the samples of an image, where there are several.
-        let share = train.batch as f32 / elbo.log_likelihood.dim(0) as f32;
-        let likelihood = elbo.log_likelihood.sum() * share;
-        let values = [loss, likelihood, norm, graph.concat(&kl, 0) * share];
+        let images = train.batch / graph.shards();
+        let share = images as f32 / elbo.log_likelihood.dim(0) as f32;
+        let values = [loss, likelihood * share, norm, graph.concat(&kl, 0) * share];
         let outputs: Vec<(&str, Var<'_>)> = OUTPUTS.into_iter().zip(values).collect();
         Ok(Step {
             program: Program::new(device, &graph, &model.layout, &outputs)?,
+            shards: Shard::own(group, train.batch),
             batch: train.batch,
             skip_norm,
             rates,
@@ -169,6 +182,12 @@ impl Step {
         self.program.bytes()
     }
 
+    /// What the shards of this process read of `input`.
+    fn words(&self, input: &StepInput) -> Vec<Words> {
+        let of_shard = |shard: &Shard| Words::new(input, shard.number);
+        self.shards.iter().map(of_shard).collect()
+    }
+
     /// Gives `store` what the step reads besides the states that a run keeps.
     fn prepare(&self, store: &mut Store) {
         if let Some(rates) = &self.rates
@@ -178,7 +197,7 @@ impl Step {
         }
     }
 
-    /// Makes one step on the vectors of `store`.
+    /// Makes one step on the vectors of `store`; `images` are those of this process's shards.
     pub fn run(
         &mut self,
         store: &mut Store,
@@ -186,10 +205,17 @@ impl Step {
         input: &StepInput,
     ) -> Result<StepOutcome> {
         self.prepare(store);
-        let words = Words::new(input);
-        let mut inputs = words.named();
-        inputs.push(("images", Data::U8(images)));
-        self.program.run(store, &inputs)?;
+        let words = self.words(input);
+        let images = images.chunks_exact(images.len() / self.shards.len());
+        let inputs = words.iter().zip(&self.shards).zip(images);
+        let inputs = inputs.map(|((words, shard), images)| {
+            let mut inputs = words.named();
+            inputs.extend([("images", Data::U8(images)), shard.rows()]);
+            inputs
+        });
+        let inputs: Vec<Vec<(&str, Data<'_>)>> = inputs.collect();
+        let inputs: Vec<&[(&str, Data<'_>)]> = inputs.iter().map(Vec::as_slice).collect();
+        self.program.run_shards(store, &inputs)?;
         let mut values = Vec::new();
         for name in OUTPUTS {
             values.extend_from_slice(&self.program.output(name)?);
@@ -212,8 +238,11 @@ impl Step {
         }
         self.prepare(store);
         let rows: Vec<Vec<u32>> = inputs.iter().map(|i| batches.rows(i.step)).collect();
-        let words: Vec<Words> = inputs.iter().map(Words::new).collect();
-        let named: Vec<_> = words.iter().map(Words::named).collect();
+        let words: Vec<Words> = inputs.iter().flat_map(|input| self.words(input)).collect();
+        let shard_rows = self.shards.iter().map(Shard::rows);
+        let named = words.iter().zip(shard_rows.cycle());
+        let named = named.map(|(words, rows)| [words.named(), vec![rows]].concat());
+        let named: Vec<Vec<(&str, Data<'_>)>> = named.collect();
         let frames: Vec<Frame<'_>> = named
             .iter()
             .zip(&rows)
@@ -237,9 +266,9 @@ impl Step {
         repeats: usize,
     ) -> Result<Vec<Timed>> {
         self.prepare(store);
-        let words = Words::new(input);
-        let mut inputs = words.named();
-        inputs.push(("images", Data::U8(images)));
+        let words = self.words(input);
+        let mut inputs = words[0].named();
+        inputs.extend([("images", Data::U8(images)), self.shards[0].rows()]);
         Ok(self.program.profile(store, &inputs, repeats)?)
     }
 

@@ -13,7 +13,7 @@ use crate::latent;
 use crate::picture::Picture;
 use crate::programs::{Model, Sampler, Step, StepInput, StepOutcome};
 use crate::sample::samples_with;
-use rrvq_tensor::{Device, Store};
+use rrvq_tensor::{Device, Group, Store};
 use std::time::Instant;
 
 /// A model's programs, and the images it sees.
@@ -35,14 +35,18 @@ impl<'a> ModelTask<'a> {
         mut batches: Batches<'a>,
         data: &'a dyn Dataset,
         device: &Device,
+        group: Option<&Group>,
     ) -> Result<Self> {
         let train = &config.train;
-        let step = Step::new(device, &model, train)?;
-        let evaluator = Evaluator::new(device, &model, data, train.batch)?;
+        let step = Step::in_group(device, &model, train, group)?;
+        let evaluator = match group {
+            Some(group) => Evaluator::in_group(device, &model, data, train.batch, group)?,
+            None => Evaluator::new(device, &model, data, train.batch)?,
+        };
         // On a GPU, maps of the step's own size: their engines are chosen already. The first pictures are the same.
         let pictures = match device.is_cpu() {
             true => SAMPLES,
-            false => train.batch.max(SAMPLES),
+            false => (train.batch / group.map_or(1, Group::shards)).max(SAMPLES),
         };
         let sampler = Sampler::new(device, &model, pictures)?;
         // Last: what the programs leave of the device's memory is the images'.

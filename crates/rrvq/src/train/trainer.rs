@@ -17,9 +17,11 @@ use crate::picture::{comfortable_scale, grid};
 use crate::programs::{Model, StepInput, StepOutcome};
 use crate::run::{Existing, Run};
 use crate::trained::Trained;
-use rrvq_tensor::{Device, Store};
+use crate::validate::check_shards;
+use rrvq_tensor::{Collective, Device, Group, Store};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Most steps of a burst, and about how many seconds it may take: a run is told to stop in between.
@@ -40,6 +42,8 @@ pub struct TrainOptions {
     pub tensorboard: bool,
     /// Seconds of steps after which it evaluates, saves and ends.
     pub seconds: Option<f64>,
+    /// The processes that train together ([`crate::cluster`]); the first of them writes the run folder.
+    pub together: Option<Arc<dyn Collective>>,
 }
 
 impl Default for TrainOptions {
@@ -49,6 +53,7 @@ impl Default for TrainOptions {
             existing: Existing::Refuse,
             tensorboard: false,
             seconds: None,
+            together: None,
         }
     }
 }
@@ -104,6 +109,7 @@ pub struct Trainer<'a> {
     task: Box<dyn Task + 'a>,
     config: Config,
     device: Device,
+    group: Option<Group>,
     folder: Option<Folder>,
     store: Store,
     /// The weights that are looked at: averaged ones, or raw ones on trial. Always this store, so that a device
@@ -143,33 +149,50 @@ impl<'a> Trainer<'a> {
         check_shape(data, &config.model)?;
         check_held_out(data, &config.data)?;
         let begin = Instant::now();
-        let run = match &options.out {
-            Some(out) => Some(Run::create(out, options.existing)?),
-            None => None,
+        let group = group_of(config, &device, &options)?;
+        let group = group.as_ref();
+        let first = group.is_none_or(|group| group.rank() == 0);
+        let mut run = match &options.out {
+            Some(out) if first => Some(Run::create(out, options.existing)?),
+            _ => None,
+        };
+        // What the first process removes or refuses is not read by the others.
+        group.map(|group| group.gather(&[])).transpose()?;
+        let opened = match (&options.out, first) {
+            (Some(out), false) => Run::open(out).ok(),
+            _ => run.as_ref().map(|(run, _)| run.clone()),
         };
         let model = Model::new(&config.model);
         let train = &config.train;
         let mut batches = Batches::new(data, train.seed, train.batch, config.data.flip);
-        let (store, progress) = match resuming(run.as_ref().map(|(run, _)| run), options.existing)?
-        {
+        if let Some(group) = group {
+            let (each, own) = (train.batch / group.shards(), group.own());
+            batches = batches.only(own.start * each..own.end * each);
+        }
+        let (store, progress) = match resuming(opened.as_ref(), options.existing)? {
             Some(run) => load_state(run, model.kept())?,
-            None => (
-                model.initial(&device, train.seed, &first_images(config, &mut batches))?,
-                Progress::default(),
-            ),
+            None => {
+                let images = first_images(config, &mut batches, group);
+                let store = model.initial_in_group(&device, train.seed, &images, group)?;
+                (store, Progress::default())
+            }
         };
-        let folder = open_folder(run, config, &options, &progress)?;
-        let task = ModelTask::new(config, model, batches, data, &device)?;
+        check_agreement(group, &progress)?;
+        let folder = open_folder(run.take(), config, &options, &progress)?;
+        let task = ModelTask::new(config, model, batches, data, &device, group)?;
         let state = (store, progress);
         let setup = begin.elapsed().as_secs_f64();
-        Ok(Trainer::of(
-            Box::new(task),
-            config,
-            device,
-            folder,
-            state,
-            (setup, options.seconds),
-        ))
+        Ok(Trainer {
+            group: group.cloned(),
+            ..Trainer::of(
+                Box::new(task),
+                config,
+                device,
+                folder,
+                state,
+                (setup, options.seconds),
+            )
+        })
     }
 
     pub(crate) fn of_task(
@@ -199,6 +222,7 @@ impl<'a> Trainer<'a> {
             task,
             config: config.clone(),
             device,
+            group: None,
             folder,
             store,
             shown: Store::default(),
@@ -249,7 +273,7 @@ impl<'a> Trainer<'a> {
     pub fn run(&mut self, watch: &mut dyn Watch) -> Result<Finished> {
         watch.started(&self.started());
         while self.is_going() {
-            match watch.stop() {
+            match self.any(watch.stop())? {
                 true => self.stop()?,
                 false => self.advance()?,
             }
@@ -281,11 +305,32 @@ impl<'a> Trainer<'a> {
         !self.stopped && self.progress.step < self.task.settings().steps as u64
     }
 
+    /// The first process's seconds: what depends on time must be the same in all.
+    fn agreed(&self, seconds: f64) -> Result<f64> {
+        let Some(group) = &self.group else {
+            return Ok(seconds);
+        };
+        let all = group.gather(&seconds.to_le_bytes())?;
+        let bytes: [u8; 8] = all[0].as_slice().try_into().unwrap_or_default();
+        Ok(f64::from_le_bytes(bytes))
+    }
+
+    /// Whether any process says so.
+    fn any(&self, said: bool) -> Result<bool> {
+        match &self.group {
+            None => Ok(said),
+            Some(group) => {
+                let all = group.gather(&[said as u8])?;
+                Ok(all.iter().any(|bytes| bytes.contains(&1)))
+            }
+        }
+    }
+
     /// Makes a burst of steps and does what is due after it.
     fn advance(&mut self) -> Result<()> {
         let begin = Instant::now();
         let outcomes = self.burst()?;
-        let seconds = begin.elapsed().as_secs_f64();
+        let seconds = self.agreed(begin.elapsed().as_secs_f64())?;
         self.pace = Some(seconds / outcomes.len() as f64);
         self.progress.seconds += seconds;
         self.since += outcomes.len();
@@ -543,7 +588,7 @@ const FEWEST_VALUES: usize = 8;
 const ENOUGH_VALUES: usize = 32;
 
 /// The images that gains and biases start by: the first batch, or several where its smallest map has few values.
-fn first_images(config: &Config, batches: &mut Batches<'_>) -> Vec<u8> {
+fn first_images(config: &Config, batches: &mut Batches<'_>, group: Option<&Group>) -> Vec<u8> {
     let smallest = config.model.sides().into_iter().min().unwrap_or(1);
     let values = config.train.batch * smallest * smallest;
     let count = match values < FEWEST_VALUES {
@@ -551,7 +596,52 @@ fn first_images(config: &Config, batches: &mut Batches<'_>) -> Vec<u8> {
         false => 1,
     };
     let batch = |step: usize| batches.at(step as u64).to_vec();
-    (0..count).flat_map(batch).collect()
+    let all: Vec<Vec<u8>> = (0..count).map(batch).collect();
+    // One shard after another.
+    let own = group.map_or(1, |group| group.own().len());
+    let of_shard = |shard: usize| {
+        all.iter()
+            .flat_map(move |batch| &batch[shard * batch.len() / own..][..batch.len() / own])
+    };
+    (0..own).flat_map(of_shard).copied().collect()
+}
+
+/// The processes that train together and the shards of a batch; none where this one trains alone on whole batches.
+fn group_of(config: &Config, device: &Device, options: &TrainOptions) -> Result<Option<Group>> {
+    let train = &config.train;
+    let shards = match (&options.together, device.is_cpu()) {
+        (None, true) if train.shards > 1 => return Ok(Some(Group::alone(train.shards))),
+        (None, _) => return Ok(None),
+        (Some(_), true) => train.shards,
+        (Some(together), false) => together.world(),
+    };
+    let Some(together) = &options.together else {
+        return Ok(None);
+    };
+    let world = together.world();
+    if !shards.is_multiple_of(world) {
+        return Err(Error::new(format!(
+            "train.shards = {shards} cannot be shared by {world} processes; set train.shards to a multiple of {world}, or start \
+             a number of processes that divides it"
+        )));
+    }
+    check_shards(train, shards)?;
+    Ok(Some(Group::new(together.clone(), shards)?))
+}
+
+/// Refuses to go on from different checkpoints.
+fn check_agreement(group: Option<&Group>, progress: &Progress) -> Result<()> {
+    let Some(group) = group else {
+        return Ok(());
+    };
+    let steps = group.gather(&progress.step.to_le_bytes())?;
+    match steps.iter().position(|step| *step != steps[0]) {
+        None => Ok(()),
+        Some(rank) => Err(Error::new(format!(
+            "rank {rank} does not see the checkpoint that rank 0 goes on from; the run folder must be on a file system that \
+             all machines share"
+        ))),
+    }
 }
 
 /// The run to go on from, if there is a checkpoint. A run that was killed before its first one starts again; one that

@@ -92,6 +92,7 @@ impl<'a, 'b, 'g> ChainBuilder<'a, 'b, 'g> {
             Op::Noise {
                 distribution,
                 stream,
+                sharded,
                 ..
             } => {
                 let counter = self.low.place(node.inputs[0]);
@@ -99,6 +100,7 @@ impl<'a, 'b, 'g> ChainBuilder<'a, 'b, 'g> {
                     distribution: *distribution,
                     stream: *stream,
                     counter,
+                    shard: sharded.then(|| node.len()),
                 }
             }
             Op::Reduce { op, .. } => StepOp::Reduce(*op),

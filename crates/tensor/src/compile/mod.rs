@@ -108,6 +108,8 @@ pub enum StepOp {
         distribution: Distribution,
         stream: u32,
         counter: Place,
+        /// Elements of a shard, where these are those of its rows in the whole batch.
+        shard: Option<usize>,
     },
     /// A row to one value.
     Reduce(ReduceOp),
@@ -308,6 +310,12 @@ pub enum Kernel {
         inputs: Vec<Place>,
         /// d e_q, d mu, d logvar, d e_p.
         outputs: [Option<Place>; 4],
+    },
+    /// A vector becomes its sum over all shards of the group.
+    AllSum {
+        len: usize,
+        from: Place,
+        to: Place,
     },
     /// Kernels that do not depend on each other.
     Batch(Vec<Kernel>),

@@ -121,6 +121,11 @@ impl Lowering<'_, '_> {
                     out: to,
                 });
             }
+            Op::AllSum => out.push(Kernel::AllSum {
+                len: node.len(),
+                from: from(0),
+                to,
+            }),
             Op::Gather => {
                 let (codes, cols) = (shape(0)[0], shape(0)[1]);
                 let rows = node.shape[0];

@@ -12,6 +12,7 @@ pub(crate) trait Executable: Send + Sync {
     fn plan(&self) -> &Plan;
     fn bytes(&self) -> usize;
     fn run(&mut self, store: &mut Store, inputs: &[(&str, Data<'_>)]) -> Result<()>;
+    fn run_shards(&mut self, store: &mut Store, shards: &[&[(&str, Data<'_>)]]) -> Result<()>;
     fn replay(
         &mut self,
         store: &mut Store,

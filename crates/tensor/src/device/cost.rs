@@ -16,8 +16,22 @@ pub fn kind(kernel: &Kernel) -> &'static str {
         Kernel::Map(chain) if writes_states(chain) => "optimiser",
         Kernel::Map(_) => "element-wise",
         Kernel::Reduce { .. } => "reduction",
+        Kernel::AllSum { .. } => "all-reduce",
         Kernel::Batch(_) => "weights and metrics",
         _ => "other",
+    }
+}
+
+/// Whether a kernel gives a state its new value.
+pub(crate) fn assigns(kernel: &Kernel) -> bool {
+    match kernel {
+        Kernel::Map(chain)
+        | Kernel::Conv { chain, .. }
+        | Kernel::ConvGradInput { chain, .. }
+        | Kernel::Matmul { chain, .. }
+        | Kernel::Reduce { chain, .. } => writes_states(chain),
+        Kernel::Batch(kernels) => kernels.iter().any(assigns),
+        _ => false,
     }
 }
 
@@ -97,6 +111,7 @@ pub fn bytes(kernel: &Kernel) -> f64 {
         }
         Kernel::Fill { to, len, .. } => len * to.dtype.bytes(),
         Kernel::Batch(kernels) => return kernels.iter().map(bytes).sum(),
+        Kernel::AllSum { len, from, to } => len * (from.dtype.bytes() + to.dtype.bytes()),
         Kernel::ArgMax { rows, cols, x, out } => {
             rows * cols * x.dtype.bytes() + rows * out.dtype.bytes()
         }

@@ -44,8 +44,9 @@ impl Program {
         Ok(Program(match device {
             Device::Cpu => {
                 let plan = compile(graph, layout, outputs)?;
-                check_room::<f32>("running the model", plan.arena)?;
-                Box::new(cpu::Program::new(plan))
+                let own = graph.group().map_or(1, |group| group.own().len());
+                check_room::<f32>("running the model", plan.arena.saturating_mul(own))?;
+                Box::new(cpu::Program::new(plan).in_group(graph.group()))
             }
             #[cfg(feature = "cuda")]
             Device::Cuda(on) => Box::new(super::cuda::program::Program::new(
@@ -78,6 +79,12 @@ impl Program {
     /// Runs once. Inputs are matched by name; states are read from and written to `store`.
     pub fn run(&mut self, store: &mut Store, inputs: &[(&str, Data<'_>)]) -> Result<()> {
         self.0.run(store, inputs)
+    }
+
+    /// Runs once on each shard of this process, in their order: for graphs of a [group](Graph::in_group), in all of its
+    /// processes at once. Outputs are those of the first shard.
+    pub fn run_shards(&mut self, store: &mut Store, shards: &[&[(&str, Data<'_>)]]) -> Result<()> {
+        self.0.run_shards(store, shards)
     }
 
     /// Runs once for each frame, in order, and gives the f32 outputs of each, one after another in the order they

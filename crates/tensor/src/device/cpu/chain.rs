@@ -315,13 +315,15 @@ impl<'a> Runner<'a> {
                 distribution,
                 stream,
                 counter,
+                shard,
             } => {
                 let first = if step.row_wise { b.first_row } else { b.first };
                 // SAFETY: the output has rows · cols elements, as `check_chain` saw; nobody writes the counter.
                 unsafe {
                     let noise = self.memory.noise(counter, stream);
+                    let before = shard.map_or(0, |len| self.memory.shard(counter) * len as u64);
                     let out = std::slice::from_raw_parts_mut(out, rows * cols);
-                    rng::fill(self.isa, noise, distribution, first as u64, out);
+                    rng::fill(self.isa, noise, distribution, before + first as u64, out);
                 }
                 return;
             }
@@ -428,8 +430,8 @@ fn check_chain(chain: &Chain, memory: &Memory) {
         for &arg in step.args.iter().chain([&step.to]) {
             operand(arg, step.row_wise);
         }
-        if let StepOp::Noise { counter, .. } = step.op {
-            memory.check_inside(counter, 4);
+        if let StepOp::Noise { counter, shard, .. } = step.op {
+            memory.check_inside(counter, 4 + shard.is_some() as usize);
         }
     }
     if let Some(result) = chain.result {

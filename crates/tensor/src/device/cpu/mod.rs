@@ -17,9 +17,11 @@ mod reduce;
 pub mod responsibility;
 pub mod scratch;
 
+use super::cost::assigns;
 use super::{Data, Store, find_input};
 use crate::compile::{Base, ConvGeometry, Kernel, Named, Place, Plan};
 use crate::graph::DType;
+use crate::group::Group;
 use crate::op::Filter;
 use crate::rng::Noise;
 use crate::simd::{self, Isa};
@@ -34,7 +36,9 @@ use std::collections::BTreeMap;
 /// A plan with its memory, ready to run.
 pub struct Program {
     plan: Plan,
-    arena: Aligned,
+    /// One for each shard of this process.
+    arenas: Vec<Aligned>,
+    group: Option<Group>,
     isa: Isa,
     /// Copies of outputs that are inputs or states, which the arena does not hold.
     outside: BTreeMap<String, Vec<f32>>,
@@ -47,17 +51,21 @@ impl Program {
 
     /// For tests that compare instruction sets.
     pub fn with_isa(plan: Plan, isa: Isa) -> Self {
-        let mut arena = Aligned::zeroed(plan.arena);
-        // What is read before it was written shows in tests.
-        if cfg!(debug_assertions) {
-            arena.floats_mut().fill(f32::NAN);
-        }
         Program {
+            arenas: vec![arena(&plan)],
             plan,
-            arena,
+            group: None,
             isa: isa.clamp_to_machine(),
             outside: BTreeMap::new(),
         }
+    }
+
+    /// For graphs of a group, where there is one.
+    pub fn in_group(mut self, group: Option<&Group>) -> Self {
+        let shards = group.map_or(1, |group| group.own().len());
+        self.arenas.resize_with(shards, || arena(&self.plan));
+        self.group = group.cloned();
+        self
     }
 
     pub fn plan(&self) -> &Plan {
@@ -74,11 +82,32 @@ impl Program {
         &mut self,
         store: &mut Store,
         inputs: &[(&str, Data<'_>)],
+        observe: impl FnMut(&Kernel, std::time::Duration) + Send,
+    ) -> Result<()> {
+        self.run_observed(store, &[inputs], observe)
+    }
+
+    /// The same for all shards of this process, each with its inputs.
+    ///
+    /// All of them run up to a sum, first shard last, the sum is made, and so on. Everything is summed before it
+    /// changes a state, so every shard would change it in the same way, and the first one alone does: no other reads
+    /// a state in the kernels after that.
+    pub fn run_observed(
+        &mut self,
+        store: &mut Store,
+        shards: &[&[(&str, Data<'_>)]],
         mut observe: impl FnMut(&Kernel, std::time::Duration) + Send,
     ) -> Result<()> {
+        if shards.len() != self.arenas.len() {
+            let (have, want) = (shards.len(), self.arenas.len());
+            return Err(Error::new(format!(
+                "inputs of {have} shards were given to a program of {want}"
+            )));
+        }
         let mut given = Vec::new();
-        for want in &self.plan.inputs {
-            given.push(find_input(want, inputs)?);
+        for inputs in shards {
+            let find = |want| find_input(want, inputs);
+            given.push(self.plan.inputs.iter().map(find).collect::<Result<Vec<_>>>()?);
         }
         for want in &self.plan.states {
             let have = store.vectors.get(&want.name).map(Vec::len);
@@ -96,21 +125,43 @@ impl Program {
             .map(|(name, vector)| (name.as_str(), vector))
             .collect();
         let states = self.plan.states.iter();
-        let states = states.map(|s| {
-            let found = vectors.remove(s.name.as_str());
-            found.unwrap_or_else(|| panic!("two states are called {}", s.name))
-        });
-        let memory = Memory::new(self.arena.floats_mut(), given.into_iter(), states);
+        let mut states: Vec<&mut Vec<f32>> = states
+            .map(|s| {
+                let found = vectors.remove(s.name.as_str());
+                found.unwrap_or_else(|| panic!("two states are called {}", s.name))
+            })
+            .collect();
+        let arenas = self.arenas.iter_mut().zip(given);
+        let memories: Vec<Memory> = arenas
+            .map(|(arena, given)| {
+                let states = states.iter_mut().map(|state| &mut **state);
+                Memory::new(arena.floats_mut(), given.into_iter(), states)
+            })
+            .collect();
         let (isa, kernels) = (self.isa, &self.plan.kernels);
-        // On a thread of the pool: handing each kernel over from outside would cost two wake-ups.
-        rayon::scope(|_| {
-            for kernel in kernels {
+        let is_sum = |kernel: &Kernel| matches!(kernel, Kernel::AllSum { .. });
+        for part in kernels.chunk_by(|a, b| !is_sum(a) && !is_sum(b)) {
+            if let [Kernel::AllSum { len, from, to }] = part {
                 let start = crate::clock::Instant::now();
-                // SAFETY: the plan gives every tensor its own place for as long as it lives, and `memory` borrows all.
-                unsafe { execute(isa, kernel, &memory) };
-                observe(kernel, start.elapsed());
+                self.sum(&memories, *len, *from, *to)?;
+                observe(&part[0], start.elapsed());
+                continue;
             }
-        });
+            // On a thread of the pool: handing each kernel over from outside would cost two wake-ups.
+            rayon::scope(|_| {
+                for (shard, memory) in memories.iter().enumerate().rev() {
+                    let skips = |kernel: &&Kernel| shard == 0 || !assigns(kernel);
+                    for kernel in part.iter().filter(skips) {
+                        let start = crate::clock::Instant::now();
+                        // SAFETY: the plan gives every tensor its own place for as long as it lives, `memory` borrows all,
+                        // and one shard runs at a time.
+                        unsafe { execute(isa, kernel, memory) };
+                        observe(kernel, start.elapsed());
+                    }
+                }
+            });
+        }
+        let memory = &memories[0];
         self.outside.clear();
         for out in self
             .plan
@@ -126,6 +177,23 @@ impl Program {
         Ok(())
     }
 
+    /// The sum over all shards, in each of this process.
+    fn sum(&self, memories: &[Memory], len: usize, from: Place, to: Place) -> Result<()> {
+        let Some(group) = &self.group else {
+            return Err(Error::new("a sum over shards needs a group of them"));
+        };
+        let mut parts = Vec::with_capacity(memories.len());
+        for memory in memories {
+            // SAFETY: no kernel runs meanwhile; both places lie in the shard's own arena.
+            unsafe {
+                let values = memory.slice(from, len).to_vec();
+                memory.slice_mut(to, len).copy_from_slice(&values);
+                parts.push(memory.slice_mut(to, len));
+            }
+        }
+        group.sum(&mut parts)
+    }
+
     fn find_output(&self, name: &str) -> &Named {
         let found = self.plan.outputs.iter().find(|o| o.name == name);
         found.unwrap_or_else(|| panic!("the program has no output {name}"))
@@ -136,7 +204,9 @@ impl Program {
         let out = self.find_output(name);
         assert_eq!(out.dtype, DType::F32, "output {name} holds indices");
         match out.place.base {
-            Base::Arena => &self.arena.floats()[out.place.offset..][..out.shape.iter().product()],
+            Base::Arena => {
+                &self.arenas[0].floats()[out.place.offset..][..out.shape.iter().product()]
+            }
             _ => &self.outside[name],
         }
     }
@@ -146,7 +216,7 @@ impl Program {
         let out = self.find_output(name);
         assert_eq!(out.dtype, DType::U32, "output {name} holds floats");
         let len = out.shape.iter().product();
-        self.arena.floats()[out.place.offset..][..len]
+        self.arenas[0].floats()[out.place.offset..][..len]
             .iter()
             .map(|v| v.to_bits())
             .collect()
@@ -156,6 +226,16 @@ impl Program {
     pub fn scalar(&self, name: &str) -> f32 {
         self.output(name)[0]
     }
+}
+
+/// What a plan's intermediate tensors share.
+fn arena(plan: &Plan) -> Aligned {
+    let mut arena = Aligned::zeroed(plan.arena);
+    // What is read before it was written shows in tests.
+    if cfg!(debug_assertions) {
+        arena.floats_mut().fill(f32::NAN);
+    }
+    arena
 }
 
 /// Work is cut by size alone, never by the number of threads; small work stays on this one.
@@ -286,6 +366,7 @@ unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
             Kernel::Move { movement, from, to } => movement::run(movement, m, *from, *to),
             Kernel::Fill { to, len, value } => m.slice_mut(*to, *len).fill(*value),
             Kernel::Batch(kernels) => kernels.iter().for_each(|k| execute(isa, k, m)),
+            Kernel::AllSum { .. } => unreachable!("sums are made between the runs of kernels"),
             Kernel::ArgMax { rows, cols, x, out } => {
                 movement::argmax(floats(*x, rows * cols), *cols, m.words_mut(*out, *rows));
             }
@@ -428,6 +509,10 @@ unsafe fn describe(
             tau,
             noise_scale,
             noise,
+            first: match op.sharded {
+                true => m.shard(inputs[0]) * rows as u64,
+                false => 0,
+            },
         }
     }
 }
@@ -463,5 +548,14 @@ impl Memory {
             stream,
             step: join(w[2], w[3]),
         }
+    }
+
+    /// The shard a counter in memory is for.
+    ///
+    /// # Safety
+    /// As [`Memory::noise`].
+    unsafe fn shard(&self, counter: Place) -> u64 {
+        // SAFETY: as the caller says.
+        unsafe { self.words(counter, 5)[4].into() }
     }
 }

@@ -37,8 +37,10 @@ pub struct Responsibility {
     pub mode: SampleMode,
     pub tau: f32,
     pub noise_scale: f32,
-    /// The Gumbel noise of row r and code k is element r·codes + k.
+    /// The Gumbel noise of row r and code k is element (first + r)·codes + k.
     pub noise: Noise,
+    /// Rows of the whole batch before these.
+    pub first: u64,
 }
 
 impl Responsibility {
@@ -183,7 +185,7 @@ impl<'a> Plan<'a> {
             if let Some(e_p) = e_p {
                 self.score(&e_p[part], squares_p, a_p);
             }
-            let element = (first * op.codes) as u64;
+            let element = (op.first + first as u64) * op.codes as u64;
             fill(self.isa, op.noise, Distribution::Gumbel, element, gumbel);
             let tile = Tile {
                 op,

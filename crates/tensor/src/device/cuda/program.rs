@@ -14,9 +14,9 @@ use super::prepare::{LANES, Map, Prepared, Sizes, Step, prepare};
 use super::resident::Resident;
 use super::tools::Tools;
 use super::{CudaDevice, target};
-use crate::compile::{Base, Kernel, Place, Plan, compile_for};
+use crate::compile::{Base, Place, Plan, compile_for};
 use crate::device::backend::Executable;
-use crate::device::cost::writes_states;
+use crate::device::cost::assigns;
 use crate::device::{Frame, Precision, RowBank, Timed, bytes_text, find_input};
 use crate::graph::{DType, Graph, Var};
 use crate::params::Layout;
@@ -469,19 +469,6 @@ impl Executable for Program {
         }
         self.note_changes(store);
         Ok(kinds.into_values().collect())
-    }
-}
-
-/// Whether a kernel gives a state its new value.
-fn assigns(kernel: &Kernel) -> bool {
-    match kernel {
-        Kernel::Map(chain)
-        | Kernel::Conv { chain, .. }
-        | Kernel::ConvGradInput { chain, .. }
-        | Kernel::Matmul { chain, .. }
-        | Kernel::Reduce { chain, .. } => writes_states(chain),
-        Kernel::Batch(kernels) => kernels.iter().any(assigns),
-        _ => false,
     }
 }
 

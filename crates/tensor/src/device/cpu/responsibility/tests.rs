@@ -36,6 +36,7 @@ fn case(
         tau: 0.7,
         noise_scale,
         noise,
+        first: 0,
     };
     let scaled = |stream, n, by: f32| normal(stream, n).iter().map(|v| v * by).collect::<Vec<_>>();
     Case {
