@@ -121,6 +121,9 @@ pub struct Train {
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub compute: Compute,
+    /// Train on the first N GPUs of this machine, one process each; --device cuda:2-5 names others
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub gpus: Option<u16>,
     /// Change a setting, e.g. train.lr=1e-3; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,

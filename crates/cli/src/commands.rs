@@ -1,13 +1,17 @@
 //! Each command: from arguments to library calls to lines.
 
 use crate::args;
+use crate::device::Compute;
+use crate::launch;
 use crate::output::{check_free, manner};
 use crate::prior;
 use crate::terminal::{
     Follow, bar, complain, detail, grouped, json, line, note, table, watch_for_interrupts,
 };
+use rrvq::cluster::{Cluster, Launch};
 use rrvq::config::{self, Config};
 use rrvq::dataset::{Dataset, Split};
+use rrvq::device::DeviceName;
 use rrvq::evaluate::EvalRecord;
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
 use rrvq::latent;
@@ -54,8 +58,52 @@ pub fn demo(args: &args::Demo) -> Result<()> {
     Ok(())
 }
 
+/// Whether this process is one of several and not their first, which alone speaks.
+pub fn is_other_rank() -> bool {
+    Launch::from_environment().is_ok_and(|launch| launch.is_some_and(|launch| launch.rank > 0))
+}
+
 pub fn train(args: &args::Train) -> Result<()> {
-    let device = args.compute.open()?;
+    let asked = match (args.gpus, args.compute.device) {
+        (Some(count), DeviceName::Cpu | DeviceName::Cuda(0)) => Some(0..=count as usize - 1),
+        (Some(_), other) => {
+            return Err(Error::new(format!(
+                "--gpus and --device {other} both say which GPUs to train on; leave one of them out"
+            )));
+        }
+        (None, DeviceName::CudaRange(first, last)) => Some(first..=last),
+        _ => None,
+    };
+    let mut compute = args.compute;
+    if args.gpus.is_some() {
+        compute.device = DeviceName::Cuda(0);
+    }
+    let launch = Launch::from_environment()?;
+    // One process needs nobody, unless it is to be measured how much talking to itself costs.
+    let together =
+        |launch: &Launch| launch.world > 1 || std::env::var_os("RRVQ_COLLECTIVE").is_some();
+    let Some(launch) = launch.filter(together) else {
+        return match asked {
+            Some(gpus) if gpus.clone().count() > 1 => launch::start(gpus),
+            Some(gpus) => {
+                compute.device = DeviceName::Cuda(*gpus.start());
+                train_as(args, compute, None)
+            }
+            None => train_as(args, compute, None),
+        };
+    };
+    let cluster = Cluster::join(&launch)?;
+    launch::end_with_parent(cluster.collective());
+    match train_as(args, compute.of_process(launch.local), Some(&cluster)) {
+        Ok(()) => cluster.finish(),
+        Err(error) => cluster.fail(&error.tell(crate::flag)),
+    }
+    Ok(())
+}
+
+/// Trains in this process, alone or with others.
+fn train_as(args: &args::Train, compute: Compute, cluster: Option<&Cluster>) -> Result<()> {
+    let device = compute.open()?;
     let (mut config, out) = configuration(args)?;
     crate::set(&mut config, &args.set)?;
     if let Some(steps) = args.steps {
@@ -76,15 +124,21 @@ pub fn train(args: &args::Train) -> Result<()> {
         existing,
         tensorboard: args.tensorboard || (args.resume && has_events(&out)),
         seconds: args.minutes.map(|minutes| minutes * 60.0),
+        together: cluster.map(Cluster::collective),
     };
     let mut follow = Follow::new(&name_of(&out));
     config.validate()?;
     let data = rrvq_data::open_followed(&config, &mut |n, all| follow.decoded(n, all))?;
-    if let [first, ..] = data.left_out() {
+    if let [first, ..] = data.left_out()
+        && !manner().one_of_many
+    {
         let count = grouped(data.left_out().len());
         complain(format!(
             "{count} damaged images are left out; the first: {first}"
         ));
+    }
+    if let Some(cluster) = cluster {
+        cluster.check_same(&config, data.as_ref(), &device)?;
     }
     let finished = Trainer::with(&config, data.as_ref(), device, options)?.run(&mut follow)?;
     drop(follow);

@@ -24,6 +24,17 @@ pub enum Format {
 }
 
 impl Compute {
+    /// The same for one of several processes on this machine, which is the `local`-th: each takes a GPU of its own.
+    pub fn of_process(self, local: usize) -> Compute {
+        let device = match self.device {
+            DeviceName::Cuda(first) | DeviceName::CudaRange(first, _) => {
+                DeviceName::Cuda(first + local)
+            }
+            other => other,
+        };
+        Compute { device, ..self }
+    }
+
     /// The device that was asked for.
     pub fn open(&self) -> Result<Device> {
         if self.device == DeviceName::Cpu && self.precision == Some(Format::Bf16) {

@@ -5,6 +5,7 @@
 
 use crate::args;
 use crate::terminal::{self, line};
+use rrvq::cluster::mpi;
 use rrvq::device::{CudaReport, LibraryReport, bytes_text, cuda_report};
 use rrvq::simd::{Isa, isa};
 use rrvq::{Result, cache_dir};
@@ -15,6 +16,8 @@ struct Machine {
     cuda: CudaReport,
     /// The number of the driver's release, where the system tells.
     driver_release: Option<String>,
+    /// MPI's file and what it calls itself.
+    mpi: Option<(PathBuf, String)>,
     cache: Option<(PathBuf, Contents)>,
 }
 
@@ -41,6 +44,7 @@ impl Machine {
             driver_release: std::fs::read_to_string("/sys/module/nvidia/version")
                 .ok()
                 .map(|text| text.trim().to_string()),
+            mpi: mpi::found(),
             cache: cache_dir().map(|folder| {
                 let contents = contents(&folder);
                 (folder, contents)
@@ -77,6 +81,18 @@ impl Machine {
             };
             say(library.name, text);
         }
+        let packages = "pip: nvidia-nccl-cu13; Debian and Ubuntu: libnccl2";
+        let told = |found: &Option<(PathBuf, String)>, packages: &str| match found {
+            Some((path, version)) => format!("{version} ({})", path.display()),
+            None => format!("not found, and needed for several {packages}"),
+        };
+        say(
+            "NCCL",
+            told(&self.cuda.nccl, &format!("GPUs alone ({packages})")),
+        );
+        let packages =
+            "processes under mpirun alone (Debian and Ubuntu: libopenmpi3 or libmpich12)";
+        say("MPI", told(&self.mpi, packages));
         for reason in &self.cuda.refused {
             say("refused", reason.clone());
         }
@@ -118,6 +134,12 @@ impl Machine {
                 None => Value::Null,
             }
         };
+        let optional = |found: &Option<(PathBuf, String)>| match found {
+            Some((path, version)) => {
+                json!({ "path": path.display().to_string(), "version": version })
+            }
+            None => Value::Null,
+        };
         let mut driver = library("driver");
         if let Some(fields) = driver.as_object_mut() {
             fields.insert("release".into(), json!(self.driver_release));
@@ -146,6 +168,7 @@ impl Machine {
             "libraries": {
                 "driver": driver, "nvrtc": library("NVRTC"),
                 "cublaslt": library("cuBLASLt"), "cudnn": library("cuDNN"),
+                "nccl": optional(&self.cuda.nccl), "mpi": optional(&self.mpi),
                 "refused": self.cuda.refused,
             },
             "cache": cache,

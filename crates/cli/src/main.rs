@@ -9,6 +9,7 @@ mod compare;
 mod data;
 mod device;
 mod doctor;
+mod launch;
 mod lossy;
 mod output;
 mod prior;
@@ -28,10 +29,12 @@ fn main() {
     let begun = Instant::now();
     let json = std::env::args_os().any(|argument| argument == "--json");
     let args = Args::try_parse().unwrap_or_else(|said| answer(&said, json));
+    let one_of_many = matches!(args.command, Command::Train(_)) && commands::is_other_rank();
     output::set_manner(output::Manner {
         force: args.force,
-        quiet: args.quiet,
+        quiet: args.quiet || one_of_many,
         verbose: args.verbose,
+        one_of_many,
     });
     let limits = Limits {
         memory: args.max_memory,

@@ -14,6 +14,8 @@ pub struct Manner {
     pub force: bool,
     pub quiet: bool,
     pub verbose: bool,
+    /// One of several processes, of which another one speaks.
+    pub one_of_many: bool,
 }
 
 static MANNER: OnceLock<Manner> = OnceLock::new();

@@ -57,6 +57,7 @@ pub fn prior(args: &args::Prior) -> Result<()> {
         existing,
         tensorboard: args.tensorboard || (args.resume && has_events(folder.dir())),
         seconds: args.minutes.map(|minutes| minutes * 60.0),
+        together: None,
     };
     let mut follow = Follow::new("prior");
     config.validate()?;

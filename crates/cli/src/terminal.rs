@@ -7,7 +7,9 @@ use rrvq::programs::StepOutcome;
 use rrvq::train::{Started, Watch};
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Prints a line. A reader that has gone away (`rrvq presets | head`) ends the program quietly; a result that
 /// cannot be kept is an error.
@@ -66,11 +68,17 @@ pub fn complain(what: impl Display) {
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 pub fn watch_for_interrupts() -> rrvq::Result<()> {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
     let handler = || {
-        if INTERRUPTED.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
+        let first = FIRST.get_or_init(Instant::now);
+        match INTERRUPTED.swap(true, Ordering::SeqCst) {
+            // A launcher and the terminal may both hand on the same Ctrl-C.
+            true if first.elapsed() > Duration::from_millis(500) => std::process::exit(130),
+            false if !manner().one_of_many => {
+                complain("finishing this step and saving; press Ctrl-C again to stop at once");
+            }
+            _ => {}
         }
-        complain("finishing this step and saving; press Ctrl-C again to stop at once");
     };
     ctrlc::set_handler(handler)
         .map_err(|e| rrvq::Error::new(format!("cannot listen for Ctrl-C: {e}")))

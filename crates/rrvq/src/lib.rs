@@ -52,6 +52,7 @@
 #![warn(missing_docs)]
 
 pub mod bench;
+pub mod cluster;
 pub mod codes;
 pub mod config;
 pub mod dataset;
@@ -81,7 +82,7 @@ pub use codes::{CodeMap, Codes};
 pub use config::Config;
 pub use dataset::{Dataset, Split};
 pub use error::{Error, Remedy, Result};
-pub use rrvq_tensor::{Device, cache_dir, device, simd};
+pub use rrvq_tensor::{Collective, Device, cache_dir, device, simd};
 pub use train::{Event, TrainOptions, Trainer};
 pub use trained::{SampleOptions, Trained};
 

@@ -13,13 +13,32 @@ use rrvq::programs::{Model, objective};
 use rrvq_tensor::Precision::{self, Bf16, F32};
 use rrvq_tensor::optim::{Exceptions, Optimiser, Rule};
 use rrvq_tensor::testing::{self, Function, Plan, compile_for, cuda_target};
-use rrvq_tensor::{DType, Graph, Var};
+use rrvq_tensor::{DType, Graph, Group, Var};
 use std::collections::{BTreeMap, HashSet};
 
 fn plans(
     bench: &StepBench,
     change: impl Fn(&mut rrvq::config::Config),
     precision: Precision,
+) -> Vec<Plan> {
+    plans_in(bench, change, precision, Graph::new)
+}
+
+/// Those of one of several processes.
+fn sharded_plans(
+    bench: &StepBench,
+    change: impl Fn(&mut rrvq::config::Config),
+    precision: Precision,
+) -> Vec<Plan> {
+    let graph = || Graph::new().in_group(&Group::alone(1));
+    plans_in(bench, change, precision, graph)
+}
+
+fn plans_in(
+    bench: &StepBench,
+    change: impl Fn(&mut rrvq::config::Config),
+    precision: Precision,
+    graph: impl Fn() -> Graph,
 ) -> Vec<Plan> {
     let mut config = bench.config();
     change(&mut config);
@@ -28,7 +47,7 @@ fn plans(
     let compile = |graph: &Graph, outputs: &[(&str, Var<'_>)]| {
         compile_for(target, graph, &model.layout, outputs).expect("compiles")
     };
-    let step = Graph::new();
+    let step = graph();
     let (elbo, loss) = objective(&step, &model, &config.train);
     let optimiser = Optimiser {
         rule: Rule::AdaMax,
@@ -41,16 +60,17 @@ fn plans(
     let except = Exceptions {
         skip_norm: config.train.skip_norm as f32,
         rates: config.train.code_lr != 1.0,
+        bf16_sums: precision == Bf16,
         ..Exceptions::default()
     };
     let norm = elbo.descend_with(&optimiser, loss, except);
-    let evaluation = Graph::new();
+    let evaluation = graph();
     let scored = Hierarchy::new(&evaluation, &model.config, bench.batch).weighed_elbo();
     let mut judged = vec![("weight", scored.log_weight.expect("asked for"))];
     judged.extend(scored.codes.first().map(|&codes| ("codes", codes)));
     let sampler = Graph::new();
     let picture = Hierarchy::new(&sampler, &model.config, bench.batch).generate();
-    let first = Graph::new();
+    let first = graph();
     let hierarchy =
         Hierarchy::with_builder(Builder::initialising(&first, &model.config), bench.batch);
     hierarchy.hard_elbo();
@@ -192,6 +212,8 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
     let mut in_bf16 = plans(&training, |_| {}, Bf16);
     in_bf16.extend(plans(&training, reinmax, Bf16));
     in_bf16.extend(plans(&bench(4, 24, 128, 256, 4), reinmax, Bf16));
+    in_bf16.extend(sharded_plans(&training, |_| {}, Bf16));
+    in_bf16.extend(sharded_plans(&bench(4, 24, 128, 256, 4), reinmax, Bf16));
     let mut all = plans(
         &bench(4, 20, 12, 40, 3),
         |config| {
@@ -219,6 +241,11 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         |config| config.model.backbone = Backbone::Mlp,
         |config| config.train.estimator = Estimator::Vimco,
     ];
+    all.extend(sharded_plans(&bench(4, 24, 32, 256, 4), |_| {}, F32));
+    all.extend(sharded_plans(&bench(4, 20, 12, 40, 3), |_| {}, F32));
+    for change in [changes[1], changes[3], changes[4]] {
+        all.extend(sharded_plans(&bench(4, 24, 16, 32, 4), change, Bf16));
+    }
     for change in changes {
         all.extend(plans(&bench(4, 24, 16, 32, 4), change, Bf16));
     }

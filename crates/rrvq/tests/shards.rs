@@ -28,13 +28,26 @@ fn trained(preset: &str, changes: &[&str]) -> (Vec<f64>, Vec<f32>) {
 #[test]
 fn shards_train_the_model_of_whole_batches() {
     let cases: [(&str, &[&str]); 4] = [
-        ("tiny-swatches", &["model.free_bits=0.05", "train.split_every=4"]),
         (
             "tiny-swatches",
-            &["model.latent=nearest", "model.codebook=ema", "model.codebook_revive=0.2"],
+            &["model.free_bits=0.05", "train.split_every=4"],
         ),
-        ("tiny-swatches", &["model.latent=gaussian", "train.skip_norm=1e9"]),
-        ("tiny-swatches", &["model.latent=bernoulli", "train.batch=2"]),
+        (
+            "tiny-swatches",
+            &[
+                "model.latent=nearest",
+                "model.codebook=ema",
+                "model.codebook_revive=0.2",
+            ],
+        ),
+        (
+            "tiny-swatches",
+            &["model.latent=gaussian", "train.skip_norm=1e9"],
+        ),
+        (
+            "tiny-swatches",
+            &["model.latent=bernoulli", "train.batch=2"],
+        ),
     ];
     for (preset, changes) in cases {
         let (whole, theta) = trained(preset, changes);
@@ -46,7 +59,10 @@ fn shards_train_the_model_of_whole_batches() {
             let (told, other) = trained(preset, &[changes, &[&of_shards]].concat());
             assert_eq!(told.len(), whole.len());
             for (a, b) in told.iter().zip(&whole) {
-                assert!((a - b).abs() < 2e-4 * b.abs(), "{changes:?}, {shards}: {told:?} and {whole:?}");
+                assert!(
+                    (a - b).abs() < 2e-4 * b.abs(),
+                    "{changes:?}, {shards}: {told:?} and {whole:?}"
+                );
             }
             assert_ne!(theta, other, "the order of sums differs");
         }

@@ -3,15 +3,25 @@
 use rrvq::bench::StepBench;
 use rrvq::config::{CodebookRule, Config, Grow};
 use rrvq::programs::{Model, objective};
-use rrvq_tensor::optim::{Optimiser, Rule};
+use rrvq_tensor::optim::{Exceptions, Optimiser, Rule};
 use rrvq_tensor::rng::counter;
 use rrvq_tensor::testing::{
     CpuProgram as Program, Kernel, Lane, Plan, Target, Touch, compile_for, cuda_target, lanes,
 };
-use rrvq_tensor::{Data, Device, Graph, Precision, Store};
+use rrvq_tensor::{Data, Device, Graph, Group, Precision, Store};
 
 fn step(model: &Model, config: &Config, rule: Rule, clip: f32, target: Target) -> Plan {
-    let graph = Graph::new();
+    step_in(Graph::new(), model, config, rule, clip, target)
+}
+
+fn step_in(
+    graph: Graph,
+    model: &Model,
+    config: &Config,
+    rule: Rule,
+    clip: f32,
+    target: Target,
+) -> Plan {
     let (elbo, loss) = objective(&graph, model, &config.train);
     let optimiser = Optimiser {
         rule,
@@ -21,7 +31,12 @@ fn step(model: &Model, config: &Config, rule: Rule, clip: f32, target: Target) -
         clip,
         ema: 0.999,
     };
-    let norm = elbo.descend(&optimiser, loss);
+    // Several sums of gradients, also for a model as small as this.
+    let except = Exceptions {
+        bucket: 20_000,
+        ..Exceptions::default()
+    };
+    let norm = elbo.descend_with(&optimiser, loss, except);
     compile_for(
         target,
         &graph,
@@ -32,12 +47,22 @@ fn step(model: &Model, config: &Config, rule: Rule, clip: f32, target: Target) -
 }
 
 fn run(model: &Model, plan: Plan, images: &[u8]) -> (f32, f32, Store) {
+    run_in(None, model, plan, images)
+}
+
+fn run_in(group: Option<&Group>, model: &Model, plan: Plan, images: &[u8]) -> (f32, f32, Store) {
     let mut store = model.initial(&Device::Cpu, 1, images).unwrap();
-    let mut program = Program::new(plan);
+    let mut program = Program::new(plan).in_group(group);
+    let rows: Vec<u32> = (0..images.len() / model.image_len())
+        .map(|row| row as u32)
+        .collect();
     for step in 0..2u64 {
+        let noise = counter(1, step).into_iter().chain(group.map(|_| 0));
+        let noise: Vec<u32> = noise.collect();
         let inputs = [
             ("images", Data::U8(images)),
-            ("counter", Data::U32(&counter(1, step))),
+            ("counter", Data::U32(&noise)),
+            ("shard_rows", Data::U32(&rows)),
             // Small: where a gradient is near zero its sign decides a first step, and the two may differ.
             ("lr", Data::F32(&[2e-4])),
             ("t", Data::F32(&[step as f32 + 1.0])),
@@ -162,6 +187,73 @@ fn some_order(lanes: &[Lane], mut seed: u32) -> Vec<usize> {
     order
 }
 
+/// The last `few` streams for weight gradients.
+fn pools(plan: &Plan, streams: usize, few: usize) -> Vec<std::ops::Range<usize>> {
+    let pool = |k: &Kernel| match k {
+        Kernel::ConvGradWeight { .. } => streams - few..streams,
+        _ => 0..streams - few,
+    };
+    plan.kernels().iter().map(pool).collect()
+}
+
+/// Sums over processes are made while gradients are still computed, on a stream of their own, and change no bit.
+#[test]
+fn sums_over_processes_run_beside_the_backward_pass() {
+    let bench = StepBench {
+        layers: 12,
+        channels: 16,
+        embed: 8,
+        codes: 16,
+        batch: 2,
+        steps: 1,
+    };
+    for settings in [&[][..], &["model.latent=nearest", "model.codebook=ema"]] {
+        let mut config = bench.config();
+        settings.iter().for_each(|set| config.set(set).unwrap());
+        let model = Model::new(&config.model);
+        let images: Vec<u8> = (0..2 * model.image_len())
+            .map(|i| (i * 37 % 251) as u8)
+            .collect();
+        let group = Group::alone(1);
+        let target = Target {
+            sums_by_rows: false,
+            ..cuda_target(Precision::F32)
+        };
+        let alone = step(&model, &config, Rule::AdaMax, 200.0, target);
+        let graph = Graph::new().in_group(&group);
+        let plan = step_in(graph, &model, &config, Rule::AdaMax, 200.0, target);
+        let is_sum = |k: &Kernel| matches!(k, Kernel::AllSum { .. });
+        let sums: Vec<usize> = (0..plan.kernels().len())
+            .filter(|&i| is_sum(&plan.kernels()[i]))
+            .collect();
+        let gradients = |k: &Kernel| matches!(k, Kernel::ConvGradWeight { .. });
+        let last = plan.kernels().iter().rposition(gradients).unwrap();
+        let before = sums.iter().filter(|&&sum| sum < last).count();
+        assert!(
+            before * 2 > sums.len() && sums.len() > 4,
+            "{before} of {}",
+            sums.len()
+        );
+        let batched = |plan: &Plan| plan.kernels().len();
+        assert!(
+            batched(&plan) < batched(&alone) + 12 * sums.len(),
+            "small kernels gather"
+        );
+        let (loss, norm, store) = run(&model, alone, &images);
+        let touches: Vec<Touch> = plan.kernels().iter().map(Touch::of).collect();
+        for (seed, streams) in [6, 9, 4].into_iter().enumerate() {
+            let mut pools = pools(&plan, streams - 1, 1);
+            sums.iter()
+                .for_each(|&sum| pools[sum] = streams - 1..streams);
+            let order = some_order(&lanes(&touches, &pools, streams), seed as u32);
+            let plan = plan.in_order(&order);
+            let (loss2, norm2, store2) = run_in(Some(&group), &model, plan, &images);
+            assert_eq!((loss, norm), (loss2, norm2), "{settings:?}");
+            assert!(store.get("theta") == store2.get("theta"), "{settings:?}");
+        }
+    }
+}
+
 #[test]
 fn any_order_that_the_lanes_allow_gives_the_same_bits() {
     let bench = StepBench {
@@ -183,17 +275,12 @@ fn any_order_that_the_lanes_allow_gives_the_same_bits() {
     };
     let plan = step(&model, &config, Rule::AdaMax, 200.0, target);
     let touches: Vec<Touch> = plan.kernels().iter().map(Touch::of).collect();
-    let background: Vec<bool> = plan
-        .kernels()
-        .iter()
-        .map(|k| matches!(k, Kernel::ConvGradWeight { .. }))
-        .collect();
     let (loss, norm, store) = run(&model, plan.clone(), &images);
     for (seed, (streams, few)) in [(5, 2), (4, 0), (9, 3), (3, 2), (8, 2), (8, 0)]
         .into_iter()
         .enumerate()
     {
-        let lanes = lanes(&touches, &background, streams, few);
+        let lanes = lanes(&touches, &pools(&plan, streams, few), streams);
         let order = some_order(&lanes, seed as u32);
         let moved = order.windows(2).filter(|w| w[1] != w[0] + 1).count();
         assert!(moved > 20, "the order is another: {moved}");

@@ -645,8 +645,13 @@ impl<'g> Var<'g> {
     /// Its gradient is the identity: whoever computes a loss from such sums has the whole loss in every shard, and the
     /// gradients of what a shard adds to it are summed afterwards.
     pub fn all_sum(self) -> Var<'g> {
+        self.sum_over_shards(false)
+    }
+
+    /// The same, of which GPUs may tell each other in bf16 where `bf16` is set: half the bytes, rounded.
+    pub fn sum_over_shards(self, bf16: bool) -> Var<'g> {
         match self.graph.group {
-            Some(_) => self.graph.push(Op::AllSum, &[self]),
+            Some(_) => self.graph.push(Op::AllSum { bf16 }, &[self]),
             None => self,
         }
     }

@@ -7,7 +7,7 @@
 
 use crate::{Error, Result};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// How processes talk to each other. All of them make the same calls in the same order.
 pub trait Collective: std::fmt::Debug + Send + Sync {
@@ -22,6 +22,33 @@ pub trait Collective: std::fmt::Debug + Send + Sync {
 
     /// `mine` is one block for each rank, all of one size; what comes back is the block each rank had for this one.
     fn exchange(&self, mine: &[u8]) -> Result<Vec<u8>>;
+
+    /// Ends all processes; `sentence` is what a person is told.
+    fn fail(&self, sentence: &str) -> ! {
+        eprintln!("{sentence}");
+        std::process::exit(2)
+    }
+}
+
+/// What a process does before it ends in the middle of its work.
+static BEFORE_THE_END: Mutex<Vec<Box<dyn Fn() + Send>>> = Mutex::new(Vec::new());
+
+/// Has `work` done by [`abort_all`]: libraries that wait for other processes are told to give up.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+pub(crate) fn on_abort(work: impl Fn() + Send + 'static) {
+    let mut all = BEFORE_THE_END.lock().unwrap_or_else(|e| e.into_inner());
+    all.push(Box::new(work));
+}
+
+/// Makes libraries that wait for other processes give up, within two seconds: the process is about to end.
+pub fn abort_all() {
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let all = BEFORE_THE_END.lock().unwrap_or_else(|e| e.into_inner());
+        all.iter().for_each(|work| work());
+        let _ = done.send(());
+    });
+    let _ = wait.recv_timeout(std::time::Duration::from_secs(2));
 }
 
 /// One process, which has nobody to talk to.
@@ -111,6 +138,11 @@ impl Group {
         self.collective.gather(mine)
     }
 
+    /// Ends all processes; `sentence` is what a person is told.
+    pub fn fail(&self, sentence: &str) -> ! {
+        self.collective.fail(sentence)
+    }
+
     /// Replaces the vectors of this process's shards, all of one length, with their sum over all shards of all processes,
     /// added in the order of the shards.
     pub fn sum(&self, parts: &mut [&mut [f32]]) -> Result<()> {
@@ -185,7 +217,7 @@ impl std::fmt::Debug for Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Barrier, Mutex};
+    use std::sync::Barrier;
 
     /// Threads that stand for processes.
     #[derive(Debug)]
@@ -220,7 +252,9 @@ mod tests {
     #[test]
     fn any_number_of_processes_adds_in_the_order_of_the_shards() {
         // Numbers whose sum depends on the order.
-        let value = |shard: usize, i: usize| ((shard * 37 + i * 11) as f32).sin() * 10f32.powi((shard % 5) as i32);
+        let value = |shard: usize, i: usize| {
+            ((shard * 37 + i * 11) as f32).sin() * 10f32.powi((shard % 5) as i32)
+        };
         let shard = |s: usize| -> Vec<f32> { (0..101).map(|i| value(s, i)).collect() };
         let all: Vec<Vec<f32>> = (0..12).map(shard).collect();
         let expected = added(&all.iter().map(Vec::as_slice).collect::<Vec<_>>());

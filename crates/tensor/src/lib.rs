@@ -69,6 +69,8 @@ mod graph;
 mod group;
 mod lanes;
 pub mod limit;
+#[doc(hidden)]
+pub mod loader;
 mod math;
 mod op;
 pub mod optim;
@@ -84,6 +86,6 @@ pub use device::{Data, Device, Precision, Program, Store};
 pub use error::{Error, Result};
 pub use grad::grad;
 pub use graph::{DType, Graph, Var};
-pub use group::{Collective, Group};
+pub use group::{Collective, Group, abort_all};
 pub use op::{Embeddings, ReduceOp, SampleMode, Sampled};
 pub use params::{Init, Layout};

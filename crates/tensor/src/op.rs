@@ -182,8 +182,10 @@ pub enum Op {
         to: usize,
     },
     ArgMax,
-    /// Over all shards of a group.
-    AllSum,
+    /// Over all shards of a group; what a GPU sends may be rounded.
+    AllSum {
+        bf16: bool,
+    },
     Gather,
     ScatterAdd {
         rows: usize,
@@ -266,7 +268,7 @@ impl Op {
                 f32s(shape.clone())
             }
             Op::State { len, .. } => f32s(vec![*len]),
-            Op::Unary(_) | Op::Cast | Op::Assign { .. } | Op::AllSum => {
+            Op::Unary(_) | Op::Cast | Op::Assign { .. } | Op::AllSum { .. } => {
                 f32s(shape(0).to_vec())
             }
             Op::Detach => (shape(0).to_vec(), inputs[0].dtype),
@@ -495,7 +497,7 @@ impl Op {
                 let zero = g.scalar(0.0);
                 vec![None, Some(x[0].select(d, zero)), Some(x[0].select(zero, d))]
             }
-            Op::AllSum => some(d),
+            Op::AllSum { .. } => some(d),
             Op::Reshape { .. } => some(d.reshape(&x[0].shape())),
             Op::Broadcast { .. } => some(d.sum_to(&x[0].shape())),
             Op::Slice { axis, start, len } => {

@@ -78,6 +78,10 @@ pub struct Exceptions<'a, 'g> {
     pub skip_norm: f32,
     /// Whether the vector [`RATES`] multiplies the learning rate, value by value.
     pub rates: bool,
+    /// Whether the GPUs of a group tell each other gradients in bf16.
+    pub bf16_sums: bool,
+    /// Values of the gradient that a group sums at once; 0 takes what suits GPUs.
+    pub bucket: usize,
 }
 
 /// Name of the vector of factors that learning rates of parameters are multiplied by. It is read and never written: a
@@ -108,18 +112,30 @@ impl<'g> Update<'g> {
 const BUCKET: usize = 8 << 20;
 
 /// The flat gradient, summed over all shards in a few large pieces.
-fn summed<'g>(g: &'g Graph, gradients: &[Var<'g>], layout: &Layout) -> Var<'g> {
+fn summed<'g>(
+    g: &'g Graph,
+    gradients: &[Var<'g>],
+    layout: &Layout,
+    except: &Exceptions<'_, 'g>,
+) -> Var<'g> {
+    let most = match except.bucket {
+        0 => BUCKET,
+        most => most,
+    };
     let entries = layout.entries();
     let (mut buckets, mut starts) = (Vec::new(), Vec::new());
     let mut first = 0;
     while first < entries.len() {
         let start = entries[first].offset;
         let size = |entry: &Entry| entry.offset + entry.len() - start;
-        let count = entries[first..].partition_point(|entry| size(entry) <= BUCKET);
+        let count = entries[first..].partition_point(|entry| size(entry) <= most);
         let last = first + count.max(1);
-        let offsets: Vec<usize> = entries[first..last].iter().map(|e| e.offset - start).collect();
+        let offsets: Vec<usize> = entries[first..last]
+            .iter()
+            .map(|e| e.offset - start)
+            .collect();
         let bucket = g.pack(&gradients[first..last], &offsets, size(&entries[last - 1]));
-        buckets.push(bucket.all_sum());
+        buckets.push(bucket.sum_over_shards(except.bf16_sums));
         starts.push(start);
         first = last;
     }
@@ -146,7 +162,7 @@ impl Optimiser {
         let offsets: Vec<usize> = layout.entries().iter().map(|e| e.offset).collect();
         let flat = match g.group() {
             None => g.pack(&gradients, &offsets, n),
-            Some(_) => summed(g, &gradients, &layout),
+            Some(_) => summed(g, &gradients, &layout, &except),
         };
         let norm = flat.square().sum().sqrt();
         let d = if self.clip > 0.0 {

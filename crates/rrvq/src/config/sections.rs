@@ -167,6 +167,8 @@ section! {
         batch: usize = 64,
         /// Parts of a batch on the CPU, which several processes can share: the result depends on this number, not on theirs. On GPUs every process has one part.
         shards: usize = 1,
+        /// How GPUs tell each other gradients: "f32" or "bf16" (half the bytes, rounded).
+        reduce: Reduce = Reduce::F32,
         /// Gradient of the posterior: "pathwise" (through the sample) or "vimco" (weights of many samples; no free bits).
         estimator: Estimator = Estimator::Pathwise,
         /// Samples an image in training, for "vimco".
@@ -410,6 +412,16 @@ choice! {
         AdaMax = "adamax",
         /// Adam.
         Adam = "adam",
+    }
+}
+
+choice! {
+    /// How GPUs tell each other gradients.
+    pub enum Reduce {
+        /// As they are.
+        F32 = "f32",
+        /// Rounded to half the bytes.
+        Bf16 = "bf16",
     }
 }
 

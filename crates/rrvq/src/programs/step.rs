@@ -4,7 +4,7 @@
 //! images lie on the device, a burst says which of them each step sees, and no step waits for the host.
 
 use super::{Model, Shard, one};
-use crate::config::{Estimator, Optimiser as Rule, TrainConfig};
+use crate::config::{Estimator, Optimiser as Rule, Reduce, TrainConfig};
 use crate::dataset::Batches;
 use crate::error::Result;
 use crate::model::{Elbo, Hierarchy};
@@ -154,6 +154,7 @@ impl Step {
         let except = Exceptions {
             skip_norm,
             rates: rates.is_some(),
+            bf16_sums: train.reduce == Reduce::Bf16,
             ..Exceptions::default()
         };
         let norm = elbo.descend_with(&optimiser, loss, except);

@@ -612,6 +612,7 @@ fn group_of(config: &Config, device: &Device, options: &TrainOptions) -> Result<
     let shards = match (&options.together, device.is_cpu()) {
         (None, true) if train.shards > 1 => return Ok(Some(Group::alone(train.shards))),
         (None, _) => return Ok(None),
+        (Some(together), true) if together.world() * train.shards == 1 => return Ok(None),
         (Some(_), true) => train.shards,
         (Some(together), false) => together.world(),
     };

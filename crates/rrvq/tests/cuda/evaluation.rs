@@ -131,15 +131,15 @@ fn check_scores(
         |(i, out): (usize, &mut [u8])| rrvq::dataset::Dataset::read(&DATA, Split::Test, i, out);
     images.chunks_exact_mut(len).enumerate().for_each(read);
     let batches = [
-        (0, BATCH, counter(9, 0)),
-        (7, BATCH - 5, counter(9, 1 << 33)),
+        (0, BATCH, counter(9, 0).to_vec()),
+        (7, BATCH - 5, counter(9, 1 << 33).to_vec()),
     ];
     let handed = |device: &Device| -> Vec<Scores> {
         let mut scorer = Scorer::new(device, model, BATCH).unwrap();
         let mut store = store();
-        let score = |(first, count, noise): &(u32, usize, [u32; 4])| {
+        let score = |(first, count, noise): &(u32, usize, Vec<u32>)| {
             let images = &images[*first as usize * len..][..count * len];
-            scorer.run(&mut store, images, *noise).unwrap()
+            scorer.run(&mut store, images, noise).unwrap()
         };
         batches.iter().map(score).collect()
     };

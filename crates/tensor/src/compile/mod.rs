@@ -316,6 +316,8 @@ pub enum Kernel {
         len: usize,
         from: Place,
         to: Place,
+        /// Whether a GPU may send it in bf16.
+        bf16: bool,
     },
     /// Kernels that do not depend on each other.
     Batch(Vec<Kernel>),

@@ -29,10 +29,12 @@ pub(crate) fn layered(live: &Live<'_>, groups: Groups) -> (Groups, Vec<usize>) {
     let edges = Edges::new(live, &order, &of);
     let first = edges.early(live, &order);
     let last = edges.late(live, &order, &first);
-    let key = |i: usize| match (first[i], last[i]) {
-        (Some(level), _) => (0, level),
-        (None, None) => (1, i),
-        (None, Some(level)) => (2, level),
+    let sums = edges.before_sums(live, &order, &first);
+    let key = |i: usize| match (first[i], sums[i], last[i]) {
+        (Some(level), ..) => (0, level, 0),
+        (None, Some((after, level)), _) => (1, after, 1 + level),
+        (None, None, None) => (1, i, 0),
+        (None, None, Some(level)) => (2, level, 0),
     };
     let mut indices: Vec<usize> = (0..order.len()).collect();
     indices.sort_by_key(|&i| (key(i), i));
@@ -159,12 +161,74 @@ impl Edges {
     }
 }
 
+impl Edges {
+    /// What only leads to a sum of gradients over processes runs in batches too, but as soon as it can, so that the sum is made
+    /// while other gradients are still computed: for each group of those, and for the sum itself, the group it follows
+    /// and its layer.
+    fn before_sums(
+        &self,
+        live: &Live<'_>,
+        order: &[Group],
+        early: &[Option<usize>],
+    ) -> Vec<Option<(usize, usize)>> {
+        let count = order.len();
+        // The sum that a group leads to and nothing else.
+        let mut goal: Vec<Option<usize>> = vec![None; count];
+        for index in (0..count).rev() {
+            if sums_gradients(live, &order[index]) {
+                goal[index] = Some(index);
+                continue;
+            }
+            let first = self.users[index].first().and_then(|&user| goal[user]);
+            let alone = self.users[index].iter().all(|&user| goal[user] == first);
+            let may = early[index].is_none() && is_light(live, &order[index]) && alone;
+            goal[index] = first.filter(|_| may);
+        }
+        let mut level: Vec<usize> = vec![0; count];
+        let mut after: Vec<usize> = vec![0; count];
+        for index in 0..count {
+            let Some(sum) = goal[index] else {
+                continue;
+            };
+            for &(from, _) in &self.reads[index] {
+                if goal[from] == Some(sum) {
+                    level[index] = level[index].max(level[from] + 1);
+                } else if early[from].is_none() {
+                    after[sum] = after[sum].max(from);
+                }
+            }
+        }
+        // Sums are alone in their layer, behind all others.
+        let deepest = level.iter().max().map_or(0, |deepest| deepest + 1);
+        let place = |index: usize| {
+            let sum = goal[index]?;
+            let layer = if sum == index {
+                deepest + sum
+            } else {
+                level[index]
+            };
+            Some((after[sum], layer))
+        };
+        (0..count).map(place).collect()
+    }
+}
+
+/// A sum over processes of gradients that were packed for it.
+fn sums_gradients(live: &Live<'_>, group: &Group) -> bool {
+    let Kind::Standalone(id) = group.kind else {
+        return false;
+    };
+    let node = live.node(id);
+    let packed = |id: NodeId| matches!(live.node(live.resolve(id).0).op, Op::Pack { .. });
+    matches!(node.op, Op::AllSum { .. }) && node.inputs.iter().all(|&input| packed(input))
+}
+
 /// Parameters' gradients and their like: large, but only alive near the end anyway.
 fn small_producer(live: &Live<'_>, group: &Group) -> bool {
     group.nodes.iter().any(|&n| {
         matches!(
             live.node(n).op,
-            Op::Transpose | Op::Pack { .. } | Op::ConvGradWeight { .. }
+            Op::Transpose | Op::Pack { .. } | Op::ConvGradWeight { .. } | Op::AllSum { .. }
         )
     })
 }
@@ -183,7 +247,10 @@ fn is_light(live: &Live<'_>, group: &Group) -> bool {
         Kind::Anchored(_) => false,
         Kind::Standalone(id) => !matches!(
             live.node(id).op,
-            Op::ConvGradWeight { .. } | Op::Responsibility(_) | Op::ResponsibilityGrad(_)
+            Op::ConvGradWeight { .. }
+                | Op::Responsibility(_)
+                | Op::ResponsibilityGrad(_)
+                | Op::AllSum { .. }
         ),
     }
 }

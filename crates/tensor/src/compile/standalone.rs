@@ -121,10 +121,11 @@ impl Lowering<'_, '_> {
                     out: to,
                 });
             }
-            Op::AllSum => out.push(Kernel::AllSum {
+            Op::AllSum { bf16 } => out.push(Kernel::AllSum {
                 len: node.len(),
                 from: from(0),
                 to,
+                bf16: *bf16,
             }),
             Op::Gather => {
                 let (codes, cols) = (shape(0)[0], shape(0)[1]);

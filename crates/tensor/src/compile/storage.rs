@@ -25,7 +25,9 @@ pub(crate) fn bf16(
             // Channels are padded and joined for convolutions alone.
             Op::Pad { axis: 3, .. } | Op::Concat { axis: 3 } => &mut convolved,
             Op::Responsibility(_) | Op::ResponsibilityGrad(_) => &mut wanted_exact,
-            Op::Pack { .. } | Op::Matmul { .. } | Op::ArgMax | Op::AllSum => &mut wanted_exact,
+            Op::Pack { .. } | Op::Matmul { .. } | Op::ArgMax | Op::AllSum { .. } => {
+                &mut wanted_exact
+            }
             Op::Gather | Op::ScatterAdd { .. } | Op::Assign { .. } => &mut wanted_exact,
             _ => continue,
         };

@@ -111,7 +111,7 @@ pub fn bytes(kernel: &Kernel) -> f64 {
         }
         Kernel::Fill { to, len, .. } => len * to.dtype.bytes(),
         Kernel::Batch(kernels) => return kernels.iter().map(bytes).sum(),
-        Kernel::AllSum { len, from, to } => len * (from.dtype.bytes() + to.dtype.bytes()),
+        Kernel::AllSum { len, from, to, .. } => len * (from.dtype.bytes() + to.dtype.bytes()),
         Kernel::ArgMax { rows, cols, x, out } => {
             rows * cols * x.dtype.bytes() + rows * out.dtype.bytes()
         }

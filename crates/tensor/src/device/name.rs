@@ -5,7 +5,7 @@ use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a device: `auto`, `cpu`, `cuda` (the first GPU) or `cuda:N`. Nothing is opened until
+/// The name of a device: `auto`, `cpu`, `cuda` (the first GPU), `cuda:N` or, for training, `cuda:N-M`. Nothing is opened until
 /// [`open`](DeviceName::open).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceName {
@@ -15,6 +15,8 @@ pub enum DeviceName {
     Cpu,
     /// The GPU of this number, counted from 0.
     Cuda(usize),
+    /// The GPUs from one number to another, for one process each.
+    CudaRange(usize, usize),
 }
 
 impl DeviceName {
@@ -24,6 +26,9 @@ impl DeviceName {
         match self {
             DeviceName::Auto => Ok(Device::auto(on_gpu)),
             DeviceName::Cuda(ordinal) => Device::cuda(ordinal, on_gpu),
+            DeviceName::CudaRange(..) => Err(Error::new(
+                "a process computes on one GPU; several are for training, with a process each",
+            )),
             DeviceName::Cpu if precision == Some(Precision::Bf16) => Err(Error::new(
                 "the CPU computes in f32; choose f32, or a CUDA device for bf16",
             )),
@@ -46,8 +51,13 @@ impl FromStr for DeviceName {
             "cuda" => Some(DeviceName::Cuda(0)),
             _ => text
                 .strip_prefix("cuda:")
-                .and_then(number)
-                .map(DeviceName::Cuda),
+                .and_then(|numbers| match numbers.split_once('-') {
+                    None => number(numbers).map(DeviceName::Cuda),
+                    Some((first, last)) => {
+                        let (first, last) = (number(first)?, number(last)?);
+                        (first <= last).then_some(DeviceName::CudaRange(first, last))
+                    }
+                }),
         };
         name.ok_or_else(|| {
             Error::new(
@@ -64,6 +74,7 @@ impl fmt::Display for DeviceName {
             DeviceName::Cpu => f.write_str("cpu"),
             DeviceName::Cuda(0) => f.write_str("cuda"),
             DeviceName::Cuda(number) => write!(f, "cuda:{number}"),
+            DeviceName::CudaRange(first, last) => write!(f, "cuda:{first}-{last}"),
         }
     }
 }
@@ -80,6 +91,7 @@ mod tests {
             ("cuda", DeviceName::Cuda(0)),
             ("cuda:0", DeviceName::Cuda(0)),
             ("cuda:12", DeviceName::Cuda(12)),
+            ("cuda:0-7", DeviceName::CudaRange(0, 7)),
         ] {
             assert_eq!(text.parse::<DeviceName>().unwrap(), name);
         }
@@ -91,6 +103,8 @@ mod tests {
             "cuda:-1",
             "cuda:+1",
             "cuda:x",
+            "cuda:3-1",
+            "cuda:1-",
             "cuda:99999999999999999999",
             "cuda0",
         ] {

@@ -16,6 +16,8 @@ pub struct CudaReport {
     pub no_gpu: Option<String>,
     /// The libraries that are needed, found or not: driver, NVRTC, cuBLASLt, cuDNN.
     pub libraries: Vec<LibraryReport>,
+    /// NCCL's file and version, which only training on several GPUs needs.
+    pub nccl: Option<(PathBuf, String)>,
     /// Files with the name of a library that could not be used, each with the reason.
     pub refused: Vec<String>,
     /// What is missing apart from a GPU, as one sentence with what to do.

@@ -107,7 +107,13 @@ impl Program {
         let mut given = Vec::new();
         for inputs in shards {
             let find = |want| find_input(want, inputs);
-            given.push(self.plan.inputs.iter().map(find).collect::<Result<Vec<_>>>()?);
+            given.push(
+                self.plan
+                    .inputs
+                    .iter()
+                    .map(find)
+                    .collect::<Result<Vec<_>>>()?,
+            );
         }
         for want in &self.plan.states {
             let have = store.vectors.get(&want.name).map(Vec::len);
@@ -141,7 +147,7 @@ impl Program {
         let (isa, kernels) = (self.isa, &self.plan.kernels);
         let is_sum = |kernel: &Kernel| matches!(kernel, Kernel::AllSum { .. });
         for part in kernels.chunk_by(|a, b| !is_sum(a) && !is_sum(b)) {
-            if let [Kernel::AllSum { len, from, to }] = part {
+            if let [Kernel::AllSum { len, from, to, .. }] = part {
                 let start = crate::clock::Instant::now();
                 self.sum(&memories, *len, *from, *to)?;
                 observe(&part[0], start.elapsed());

@@ -6,6 +6,7 @@
 
 use crate::compile::{Access, Base, Chain, ConvGeometry, Kernel, Movement, Place, StepOp};
 use crate::graph::DType;
+use std::ops::Range;
 
 /// Bytes of one memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,6 +97,10 @@ impl Touch {
         let weight = |g: &ConvGeometry| g.kh * g.kw * g.ci * g.co;
         match kernel {
             Kernel::Batch(kernels) => kernels.iter().for_each(|k| self.add(k)),
+            Kernel::AllSum { len, from, to, .. } => {
+                self.read(*from, *len);
+                self.write(*to, *len);
+            }
             Kernel::Map(chain) => self.chain(chain),
             Kernel::Reduce {
                 chain,
@@ -297,8 +302,8 @@ impl Set {
     }
 }
 
-/// Jobs in order over streams: `background` ones over the last `few` streams, the others over the first.
-pub fn lanes(jobs: &[Touch], background: &[bool], streams: usize, few: usize) -> Vec<Lane> {
+/// Jobs in order over streams: each over those that its `pools` has for it.
+pub fn lanes(jobs: &[Touch], pools: &[Range<usize>], streams: usize) -> Vec<Lane> {
     let needs = needs(jobs);
     let count = jobs.len();
     let mut before: Vec<Set> = Vec::with_capacity(count);
@@ -310,10 +315,7 @@ pub fn lanes(jobs: &[Touch], background: &[bool], streams: usize, few: usize) ->
             set.join(&before[need]);
             set.insert(need);
         }
-        let pool = match background[job] {
-            true => streams - few..streams,
-            false => 0..streams - few,
-        };
+        let pool = pools[job].clone();
         // Best: behind a job it waits for anyway, the latest of them. Next: behind nothing it would not wait for.
         let rank = |&stream: &usize| match tails[stream] {
             Some(tail) if needs[job].contains(&tail) => (2, tail),
@@ -459,13 +461,14 @@ mod tests {
                 touch(&[place(), place()], &[place()])
             })
             .collect();
-        let background: Vec<bool> = (0..200).map(|i| i % 5 == 0).collect();
-        let lanes = lanes(&jobs, &background, 5, 2);
+        let pool = |i: usize| if i.is_multiple_of(5) { 3..5 } else { 0..3 };
+        let pools: Vec<_> = (0..200).map(pool).collect();
+        let lanes = lanes(&jobs, &pools, 5);
         let mut done: Vec<Set> = Vec::new();
         let mut tails = [None; 5];
         for (job, needs) in needs(&jobs).iter().enumerate() {
             let lane = &lanes[job];
-            assert_eq!(background[job], lane.stream >= 3);
+            assert!(pools[job].contains(&lane.stream));
             let mut set = Set(vec![0; 4]);
             for &before in lane.waits.iter().chain(tails[lane.stream].iter()) {
                 set.join(&done[before]);

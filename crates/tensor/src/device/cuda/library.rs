@@ -7,10 +7,9 @@
 //! so nothing of theirs is called before this file has seen it.
 
 mod folders;
-mod loader;
 
+use crate::loader::Handle;
 use cudarc::{cublaslt, cudnn, driver, nvrtc};
-use loader::Handle;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -238,6 +237,29 @@ pub fn cudnn() -> crate::Result<&'static Library> {
 /// cuBLASLt alone.
 pub fn cublaslt() -> crate::Result<&'static Library> {
     need(Kind::CublasLt)
+}
+
+/// NCCL, which only training on several GPUs needs.
+pub fn nccl() -> crate::Result<&'static Handle> {
+    static FOUND: OnceLock<Option<Handle>> = OnceLock::new();
+    let names = ["libnccl.so.2", "libnccl.so"];
+    let look = || {
+        let by_name = names.iter().map(PathBuf::from);
+        let folders = folders::of_this_machine();
+        let files = folders
+            .iter()
+            .flat_map(|folder| names.map(|name| folder.join(name)))
+            .filter(|file| file.is_file());
+        by_name
+            .chain(files)
+            .find_map(|file| Handle::open(&file).ok())
+    };
+    FOUND.get_or_init(look).as_ref().ok_or_else(|| {
+        crate::Error::new(
+            "training on several GPUs needs NCCL (pip: nvidia-nccl-cu13; Debian and Ubuntu: libnccl2), which was not found; \
+             install it, or name the folder that holds it in RRVQ_CUDA_LIBS",
+        )
+    })
 }
 
 fn need(kind: Kind) -> crate::Result<&'static Library> {

@@ -17,6 +17,12 @@ pub enum Action {
     Shared(Launch, Vec<Arg>),
     Conv(Conv),
     Product(Product),
+    /// So many elements, summed over all processes.
+    AllSum {
+        len: usize,
+        from: Place,
+        to: Place,
+    },
 }
 
 /// A convolution and what finishes its result.
@@ -94,6 +100,26 @@ impl Job {
     pub fn is_background(&self) -> bool {
         let weight = |a: &Action| matches!(a, Action::Conv(c) if c.which == Which::Weight);
         self.actions.iter().any(weight)
+    }
+
+    /// A sum over processes: always in the same order, so on a stream of its own.
+    pub fn is_sum(&self) -> bool {
+        let sum = |a: &Action| matches!(a, Action::AllSum { .. });
+        self.actions.iter().any(sum)
+    }
+
+    /// A sum over processes, which rounds what it sends where that is asked for.
+    fn all_sum(&mut self, len: usize, from: Place, to: Place, bf16: bool) {
+        if !bf16 {
+            return self.actions.push(Action::AllSum { len, from, to });
+        }
+        let rounded = scratch(DType::Bf16);
+        self.scratch = self.scratch.max(len * DType::Bf16.bytes());
+        self.launch(movement::convert(from, rounded, len));
+        let (from, back) = (rounded, to);
+        let to = rounded;
+        self.actions.push(Action::AllSum { len, from, to });
+        self.launch(movement::convert(rounded, back, len));
     }
 
     fn launch(&mut self, draft: Draft) {
@@ -285,6 +311,12 @@ impl Job {
             } => self.launches(responsibility::backward(
                 op, *rows, *dim, *codes, inputs, outputs, exact,
             )),
+            Kernel::AllSum {
+                len,
+                from,
+                to,
+                bf16,
+            } => self.all_sum(*len, *from, *to, *bf16),
             _ => unreachable!("every other kernel is a draft"),
         }
     }
@@ -373,7 +405,7 @@ pub fn functions(jobs: &[Job]) -> Vec<Function> {
             Action::Launch(launch) | Action::Shared(launch, _) => {
                 list.push(launch.function.clone())
             }
-            Action::Product(_) => {}
+            Action::Product(_) | Action::AllSum { .. } => {}
             Action::Conv(c) => {
                 let direct = direct::conv(c.which, &c.geometry, c.a, c.b, c.out);
                 list.push(direct.single().function);

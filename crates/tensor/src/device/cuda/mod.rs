@@ -10,6 +10,7 @@
 //! - [`lower`], [`codegen`], [`responsibility`]: from kernels of a plan to launches.
 //! - [`dnn`], [`blas`], [`tools`]: convolutions and products, the fastest engine chosen once.
 //! - [`hazards`]: which jobs may run side by side.
+//! - [`sums`]: over the processes that train together.
 //! - [`program`], [`feed`], [`resident`]: memory, the graph, steps without the host.
 //! - [`library`], [`driver`], [`nvrtc`]: the ground all of it stands on.
 
@@ -27,6 +28,7 @@ mod prepare;
 pub mod program;
 pub mod resident;
 pub mod responsibility;
+pub mod sums;
 pub mod tools;
 pub mod trial;
 
@@ -95,6 +97,7 @@ pub(super) fn report() -> CudaReport {
         gpus: gpus.collect(),
         no_gpu,
         libraries: libraries.collect(),
+        nccl: sums::found(),
         refused: found.refused.clone(),
         missing,
     }

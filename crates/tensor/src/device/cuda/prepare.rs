@@ -14,7 +14,7 @@ use crate::graph::DType;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Streams for what the step waits for, and for what can wait.
+/// Streams for what the step waits for, and for what can wait. One more is for sums over processes, where there are some.
 pub(super) const LANES: (usize, usize) = (3, 2);
 
 /// Everything in the one allocation starts on a multiple of this.
@@ -57,6 +57,11 @@ pub(super) enum Step {
         fused: bool,
     },
     Product(Product),
+    AllSum {
+        len: usize,
+        from: Place,
+        to: Place,
+    },
 }
 
 /// Bytes that all jobs together need beside the plan's own.
@@ -106,11 +111,20 @@ pub(super) fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, S
     let mut chosen = tools.engines(&convs)?.into_iter();
     let touches: Vec<Touch> = jobs.iter().map(|job| job.touch.clone()).collect();
     // Nobody waits for a weight gradient before the end: those fill the gaps the others leave.
-    let background: Vec<bool> = jobs.iter().map(|job| job.is_background()).collect();
     let (many, few) = LANES;
-    let mut lanes = lanes(&touches, &background, many + few, few).into_iter();
+    let sums = jobs.iter().any(Job::is_sum) as usize;
+    let pools: Vec<_> = jobs
+        .iter()
+        .map(|job| match (job.is_sum(), job.is_background()) {
+            (true, _) => many + few..many + few + 1,
+            (_, true) => many..many + few,
+            _ => 0..many,
+        })
+        .collect();
+    let streams = many + few + sums;
+    let mut lanes = lanes(&touches, &pools, streams).into_iter();
     let mut sizes = Sizes {
-        lanes: vec![[0; 2]; many + few],
+        lanes: vec![[0; 2]; streams],
         ..Sizes::default()
     };
     let mut pending: Vec<(Job, Lane, Vec<Pending>)> = Vec::new();
@@ -127,6 +141,9 @@ pub(super) fn prepare(tools: &Tools, jobs: Vec<Job>) -> Result<(Vec<Prepared>, S
                 }
                 Action::Product(p) => {
                     steps.push(Pending::Ready(Box::new(Step::Product(p.clone()))))
+                }
+                &Action::AllSum { len, from, to } => {
+                    steps.push(Pending::Ready(Box::new(Step::AllSum { len, from, to })));
                 }
                 Action::Conv(conv) => {
                     let choice = chosen.next().expect("an answer for every convolution");

@@ -12,9 +12,10 @@ use super::launch::Arg;
 use super::lower::{Conv, jobs};
 use super::prepare::{LANES, Map, Prepared, Sizes, Step, prepare};
 use super::resident::Resident;
+use super::sums::Sums;
 use super::tools::Tools;
 use super::{CudaDevice, target};
-use crate::compile::{Base, Place, Plan, compile_for};
+use crate::compile::{Base, Kernel, Place, Plan, compile_for};
 use crate::device::backend::Executable;
 use crate::device::cost::assigns;
 use crate::device::{Frame, Precision, RowBank, Timed, bytes_text, find_input};
@@ -41,6 +42,8 @@ pub struct Program {
     streams: Vec<Stream>,
     memory: Buffer,
     map: Map,
+    /// Over the processes that train together.
+    sums: Option<Arc<Sums>>,
     writes_states: bool,
     /// The addresses of states that the tables of shared launches hold.
     tabled: Vec<u64>,
@@ -78,8 +81,13 @@ impl Program {
         let memory = gpu.alloc(map.total)?;
         memory.fill_zero()?;
         let streams = (0..map.lanes.len())
-            .map(|lane| gpu.new_stream(lane >= LANES.0))
+            .map(|lane| gpu.new_stream((LANES.0..LANES.0 + LANES.1).contains(&lane)))
             .collect::<Result<_>>()?;
+        let is_sum = |kernel: &Kernel| matches!(kernel, Kernel::AllSum { .. });
+        let sums = match (graph.group(), plan.kernels.iter().any(is_sum)) {
+            (Some(group), true) => Some(Sums::of(gpu, group)?),
+            _ => None,
+        };
         let writes_states = plan.kernels.iter().any(assigns);
         Ok(Program {
             gpu: gpu.clone(),
@@ -92,6 +100,7 @@ impl Program {
             single: None,
             replayed: None,
             feed: None,
+            sums,
             writes_states,
             tabled: Vec::new(),
         })
@@ -265,6 +274,13 @@ impl Program {
                     out,
                     fused,
                 } => self.convolve(plan, conv, *out, *fused, stream, site)?,
+                Step::AllSum { len, from, to } => {
+                    let (source, target) = (self.address(*from, site), self.address(*to, site));
+                    let Some(sums) = &self.sums else {
+                        return Err(Error::new("a sum over shards needs a group of them"));
+                    };
+                    sums.queue(source, target, *len, from.dtype, stream)?;
+                }
                 Step::Product(p) => {
                     let at = |place| self.address(place, site);
                     let ([m, k, n], [ta, tb]) = (p.size, p.turned);
@@ -347,6 +363,15 @@ impl Executable for Program {
         self.gpu.sync()?;
         self.note_changes(store);
         Ok(())
+    }
+
+    fn run_shards(&mut self, store: &mut Store, shards: &[&[(&str, Data<'_>)]]) -> Result<()> {
+        match shards {
+            [inputs] => self.run(store, inputs),
+            _ => Err(Error::new(
+                "a process has one shard of a batch on a GPU; start one process a shard",
+            )),
+        }
     }
 
     fn replay(

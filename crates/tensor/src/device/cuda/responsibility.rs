@@ -86,6 +86,7 @@ impl Case<'_> {
             ("PRIOR", self.op.prior as usize),
             ("RELAXED", self.is(SampleMode::Relaxed) as usize),
             ("REINMAX", self.is(SampleMode::ReinMax) as usize),
+            ("SHARDED", self.op.sharded as usize),
         ];
         for (name, value) in own.iter().chain(defines) {
             text += &format!("#define {name} {value}\n");

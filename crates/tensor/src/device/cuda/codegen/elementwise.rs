@@ -209,6 +209,7 @@ fn expression(step: &Step, a: &[String], p: &Pointers, element: &str) -> String 
             distribution,
             stream,
             counter,
+            shard,
         } => {
             let name = p.counters.iter().find(|(place, _)| *place == counter);
             let name = &name.expect("every counter has a pointer").1;
@@ -217,7 +218,8 @@ fn expression(step: &Step, a: &[String], p: &Pointers, element: &str) -> String 
                 Distribution::Normal => 1,
                 Distribution::Gumbel => 2,
             };
-            format!("noise({name}, {stream}u, {element}, {kind})")
+            let before = shard.map_or(String::new(), |len| format!("(u64){name}[4] * {len}u + "));
+            format!("noise({name}, {stream}u, {before}{element}, {kind})")
         }
         StepOp::Reduce(_) => unreachable!("reductions are written by rows"),
     }

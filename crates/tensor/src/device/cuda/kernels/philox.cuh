@@ -8,6 +8,10 @@ typedef unsigned long long u64;
 struct Noise {
     u32 third, first, fourth, last;
     u32 key0, key1;
+#if SHARDED
+    // Elements of the shards before this one.
+    u64 before;
+#endif
 };
 
 #define PHILOX_M0 0xd2511f53u
@@ -15,7 +19,8 @@ struct Noise {
 #define PHILOX_W0 0x9e3779b9u
 #define PHILOX_W1 0xbb67ae85u
 
-__device__ __forceinline__ Noise noise_of(const u32* counter, u32 stream) {
+// Of a shard, `rows` rows of CODES elements each.
+__device__ __forceinline__ Noise noise_of(const u32* counter, u32 stream, u32 rows) {
     u32 key0 = counter[0], key1 = counter[1];
     u64 high = (u64)counter[2] * PHILOX_M1;
     u32 a = (u32)(high >> 32) ^ stream ^ key0;
@@ -27,6 +32,9 @@ __device__ __forceinline__ Noise noise_of(const u32* counter, u32 stream) {
     n.last = (u32)low;
     n.key0 = key0 + 2 * PHILOX_W0;
     n.key1 = key1 + 2 * PHILOX_W1;
+#if SHARDED
+    n.before = (u64)counter[4] * rows * CODES;
+#endif
     return n;
 }
 

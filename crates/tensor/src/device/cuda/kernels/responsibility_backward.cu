@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_backward
     fill_tables<WARPS, 0>(mu, logvar, table, constants, 0);
     write_tile(tile, ahead, first, rows);
     // Kept in memory: the keys of all rounds would otherwise stay in registers the sums below need.
-    if (threadIdx.x == 0) *kept_noise = noise_of(counter, stream);
+    if (threadIdx.x == 0) *kept_noise = noise_of(counter, stream, rows);
     __syncthreads();
     float scale = noise_scale[0], inverse_tau = 1.0f / tau[0];
     float moments[WIDE / 8][4], through_z[DIM / 8][4], total[4];

@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, FORWARD_BLOCKS) respons
     Ahead<decltype(raw_pair((const E_P*)0))> ahead_p;
     read_rows(ahead_p, e_p, (blockIdx.x * together + warp / parts) * 16, rows);
 #endif
-    Noise noise = noise_of(counter, stream);
+    Noise noise = noise_of(counter, stream, rows);
     float scale = noise_scale[0];
     fill_tables<WARPS, RELAXED>(mu, logvar, table, constants, means);
     __syncthreads();

@@ -25,6 +25,9 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_tables(const fl
 
 __device__ __forceinline__ float plain_gumbel(const Noise& n, u64 element) {
     u32 word[4];
+#if SHARDED
+    element += n.before;
+#endif
     philox(n, (u32)(element >> 6) * 16 + (u32)(element & 15), word);
     u32 j = (u32)(element >> 4) & 3;
     return gumbel(j == 0 ? word[0] : j == 1 ? word[1] : j == 2 ? word[2] : word[3]);
@@ -126,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_forward(
     plain_load(p_rows, e_p, first, rows);
 #endif
     __syncwarp();
-    Noise noise = noise_of(counter, stream);
+    Noise noise = noise_of(counter, stream, rows);
     float scale = noise_scale[0];
     Running state[ROWS];
     float q[ROWS], p[ROWS], dy[ROWS];
@@ -246,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_rows(
     plain_load(p_rows, e_p, first, rows);
 #endif
     __syncwarp();
-    Noise noise = noise_of(counter, stream);
+    Noise noise = noise_of(counter, stream, rows);
     float scale = noise_scale[0], inverse_tau = 1.0f / tau[0];
     Running state[ROWS];
     float sum_y[ROWS], flow[ROWS], best[ROWS], q[ROWS], p[ROWS], dy[ROWS];
@@ -388,7 +391,7 @@ extern "C" __global__ void __launch_bounds__(256) responsibility_plain_codes(
     u32 first_code = blockIdx.x * 32;
     u32 k = first_code + lane;
     u32 begin = blockIdx.y * chunk_rows, end = min(begin + chunk_rows, rows);
-    Noise noise = noise_of(counter, stream);
+    Noise noise = noise_of(counter, stream, rows);
     float scale = noise_scale[0], inverse_tau = 1.0f / tau[0];
     float once[PAIRS], twice[PAIRS], through_z[PAIRS], total[PAIRS], mean[PAIRS];
 #pragma unroll

@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) responsibility_quick(
     Ahead ahead;
     read_tile(ahead, e_q, e_p, dz, dkl, first, rows);
     // Kept in memory: the keys of all rounds would otherwise stay in registers the sums below need.
-    if (threadIdx.x == 0) s.noise = noise_of(counter, stream);
+    if (threadIdx.x == 0) s.noise = noise_of(counter, stream, rows);
     fill_tables<WARPS, 0>(mu, logvar, &s.table[0][0][0], s.constants, 0);
     // A warp's own means stay in registers, as B for dz·mu.
     u32 means[DIM / 16][4];

@@ -177,7 +177,11 @@ __device__ __forceinline__ void load_unit_back(u32 (&b)[PIECES][4], const u16* t
 // Standard noise of a thread's four codes of a unit.
 __device__ __forceinline__ void unit_noise(const Noise& noise, u32 row, u32 unit, float (&g)[4]) {
     u32 word[4];
-    philox(noise, 16 * (row * (CODES / 64) + unit / 4) + 4 * (unit % 4) + threadIdx.x % 4, word);
+    u32 block = 16 * (row * (CODES / 64) + unit / 4) + 4 * (unit % 4) + threadIdx.x % 4;
+#if SHARDED
+    block += (u32)(noise.before / 4);
+#endif
+    philox(noise, block, word);
 #pragma unroll
     for (int j = 0; j < 4; j++) g[j] = gumbel_of(word[j]);
 }

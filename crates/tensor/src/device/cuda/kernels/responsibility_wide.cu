@@ -192,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) responsibility_wide_for
 #if PRIOR
     read_rows<false>(of_p, e_p, first, rows);
 #endif
-    Noise noise = noise_of(counter, stream);
+    Noise noise = noise_of(counter, stream, rows);
     float scale = noise_scale[0];
     Running state[2] = {nothing(), nothing()};
 #if RELAXED
@@ -329,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) responsibility_wide_slo
     read_rows<false>(of_p, e_p, first, rows);
 #endif
     read_rows<true>(of_z, dz, first, rows);
-    Noise noise = noise_of(counter, stream);
+    Noise noise = noise_of(counter, stream, rows);
     float scale = noise_scale[0], inverse_tau = 1.0f / tau[0];
     Sums sums[2] = {{nothing()}, {nothing()}};
 #pragma unroll 1

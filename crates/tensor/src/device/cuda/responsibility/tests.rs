@@ -42,6 +42,7 @@ fn place(name: &str, dtype: DType) -> Place {
 impl Call {
     fn launches(&self) -> [Launches; 2] {
         let op = ResponsibilityOp {
+            sharded: false,
             mode: self.mode,
             stream: 3,
             prior: self.prior,

@@ -1,14 +1,20 @@
-//! The system's dynamic loader, as far as it is needed: open for good, and say where it was.
+//! The system's dynamic loader, as far as it is needed: open for good, find functions, say where it was.
 
+use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};
 
 /// A library that stays open until the program ends.
-pub struct Handle(#[cfg_attr(not(target_os = "linux"), allow(dead_code))] *mut std::ffi::c_void);
+pub struct Handle(#[cfg_attr(not(target_os = "linux"), allow(dead_code))] *mut c_void);
+
+// SAFETY: the loader's functions may be called from any thread, and a library stays open.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
 
 #[cfg(target_os = "linux")]
 mod system {
     use super::*;
-    use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+    use std::ffi::{CString, OsStr, c_char, c_int};
     use std::os::unix::ffi::OsStrExt;
 
     const NOW: c_int = 2;
@@ -25,6 +31,7 @@ mod system {
     unsafe extern "C" {
         fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void;
         fn dlerror() -> *const c_char;
+        fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
         fn dlinfo(handle: *mut c_void, request: c_int, answer: *mut c_void) -> c_int;
     }
 
@@ -47,6 +54,14 @@ mod system {
             }
         }
 
+        /// The address of a function or variable.
+        pub fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+            // SAFETY: the handle is never closed; the name lives through the call.
+            let found = unsafe { dlsym(self.0, name.as_ptr()) };
+            (!found.is_null()).then_some(found)
+        }
+
+        /// The file it was opened from.
         pub fn path(&self) -> Option<PathBuf> {
             let mut map: *const LinkMap = std::ptr::null();
             // SAFETY: the handle is never closed, so its record and the name in it stay.
@@ -64,13 +79,20 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 impl Handle {
+    /// Never opens anything.
     pub fn open(file: &Path) -> Result<Handle, String> {
         Err(format!(
-            "{} is not opened: CUDA is used on Linux alone",
+            "{} is not opened: CUDA and MPI are used on Linux alone",
             file.display()
         ))
     }
 
+    /// Never called: nothing was opened.
+    pub fn symbol(&self, _name: &CStr) -> Option<*mut c_void> {
+        None
+    }
+
+    /// Never called: nothing was opened.
     pub fn path(&self) -> Option<PathBuf> {
         None
     }
