@@ -292,7 +292,7 @@ fn ranks_that_differ_are_refused_with_the_difference() {
     };
     differ(
         &["--set", "train.lr=0.5"],
-        &["train.lr = 0.002", "rank 1 has train.lr = 0.5"],
+        &["rank 0 has train.lr = 0.004", "rank 1 has train.lr = 0.5"],
     );
     differ(
         &["--set", "data.train_images=1000"],
