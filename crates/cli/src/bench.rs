@@ -1,10 +1,12 @@
 //! `rrvq bench`: speed, as a line and a table, or as JSON.
 
 use crate::args::{Bench, BenchStep};
+use crate::device::Compute;
 use crate::terminal::{self, grouped, line, table};
-use rrvq::Result;
 use rrvq::bench::{Profile, StepBench, StepReport};
-use rrvq::device::{Device, Timed};
+use rrvq::cluster::Cluster;
+use rrvq::device::{Device, SumTimes, Timed};
+use rrvq::{Group, Result};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -16,7 +18,37 @@ pub fn bench(what: &Bench, begun: Instant) -> Result<()> {
             _ => Ok(()),
         };
     };
-    let device = args.compute.open()?;
+    match crate::commands::joined()? {
+        None => bench_with(what, args, args.compute, begun, None),
+        Some((launch, cluster)) => {
+            let compute = args.compute.of_process(launch.local);
+            match bench_with(what, args, compute, begun, Some(&cluster)) {
+                Ok(()) => cluster.finish(),
+                Err(error) => cluster.fail(&error.tell(crate::flag)),
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Alone, or with other processes that share a batch.
+fn bench_with(
+    what: &Bench,
+    args: &BenchStep,
+    compute: Compute,
+    begun: Instant,
+    cluster: Option<&Cluster>,
+) -> Result<()> {
+    let device = compute.open()?;
+    let group = match cluster {
+        Some(cluster) => {
+            let together = cluster.collective();
+            let world = together.world();
+            Some(Group::new(together, world)?)
+        }
+        None => None,
+    };
+    let (group, silent) = (group.as_ref(), cluster.is_some_and(|c| c.rank() > 0));
     let bench = StepBench {
         layers: args.layers,
         channels: args.channels,
@@ -28,14 +60,23 @@ pub fn bench(what: &Bench, begun: Instant) -> Result<()> {
     match what {
         Bench::Step(_) => {
             // A GPU is only slowed down to be looked into where that is asked for.
-            let (report, profile) = bench.step(&device, begun, device.is_cpu())?;
+            let profiled = device.is_cpu() && group.is_none();
+            let (report, profile) = bench.step(&device, begun, profiled, group)?;
+            if silent {
+                return Ok(());
+            }
             show_report(args, &device, &report, "step", profile.as_ref());
         }
         Bench::Eval(_) => {
             let report = bench.eval(&device, begun)?;
             show_report(args, &device, &report, "batch", None);
         }
-        Bench::Profile(_) => show_profile(args, &device, &bench.profile(&device)?),
+        Bench::Profile(_) => {
+            let profile = bench.profile(&device, group)?;
+            if !silent {
+                show_profile(args, &device, &profile);
+            }
+        }
         Bench::Codec(_) => {}
     }
     Ok(())
@@ -110,6 +151,11 @@ fn show_profile(args: &BenchStep, device: &Device, profile: &Profile) {
         let mut out = description(args, device);
         let numbers = json!({ "ms": total / 1e3, "kernels": profile.kernels, "kinds": kinds });
         extend(&mut out, numbers);
+        if let Some(times) = &profile.sums {
+            out["sums"] = json!({
+                "values_from_to": times.sums, "last_gradient_ms": times.last_gradient, "end_ms": times.end,
+            });
+        }
         return terminal::json(&out);
     }
     let launches: usize = profile.kinds.iter().map(|kind| kind.launches).sum();
@@ -119,6 +165,31 @@ fn show_profile(args: &BenchStep, device: &Device, profile: &Profile) {
         profile.kernels
     ));
     show_kinds(&profile.kinds);
+    if let Some(times) = &profile.sums {
+        show_sums(times);
+    }
+}
+
+/// When sums over processes run in a step of all streams.
+fn show_sums(times: &SumTimes) {
+    let beside = times
+        .sums
+        .iter()
+        .filter(|(_, begin, _)| *begin < times.last_gradient);
+    line(format!(
+        "{} of {} sums over processes begin before the last weight gradient is complete, at {:.2} of {:.2} ms:",
+        beside.count(),
+        times.sums.len(),
+        times.last_gradient,
+        times.end
+    ));
+    let row = |(values, begin, end): &(usize, f64, f64)| {
+        vec![grouped(*values), format!("{begin:.2}"), format!("{end:.2}")]
+    };
+    table(
+        &["values", "from ms", "to ms"],
+        &times.sums.iter().map(row).collect::<Vec<_>>(),
+    );
 }
 
 /// Kinds of kernels with their time, their share of it, and the speed they reach.

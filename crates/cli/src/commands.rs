@@ -63,6 +63,20 @@ pub fn is_other_rank() -> bool {
     Launch::from_environment().is_ok_and(|launch| launch.is_some_and(|launch| launch.rank > 0))
 }
 
+/// The other processes that a launcher has started with this one. A single process needs nobody, unless it is to be
+/// measured what talking to itself costs.
+pub fn joined() -> Result<Option<(Launch, Cluster)>> {
+    let asked = std::env::var_os("RRVQ_COLLECTIVE").is_some();
+    let launch = Launch::from_environment()?;
+    match launch.filter(|launch| launch.world > 1 || asked) {
+        None => Ok(None),
+        Some(launch) => {
+            let cluster = Cluster::join(&launch)?;
+            Ok(Some((launch, cluster)))
+        }
+    }
+}
+
 pub fn train(args: &args::Train) -> Result<()> {
     let asked = match (args.gpus, args.compute.device) {
         (Some(count), DeviceName::Cpu | DeviceName::Cuda(0)) => Some(0..=count as usize - 1),
@@ -78,11 +92,7 @@ pub fn train(args: &args::Train) -> Result<()> {
     if args.gpus.is_some() {
         compute.device = DeviceName::Cuda(0);
     }
-    let launch = Launch::from_environment()?;
-    // One process needs nobody, unless it is to be measured how much talking to itself costs.
-    let together =
-        |launch: &Launch| launch.world > 1 || std::env::var_os("RRVQ_COLLECTIVE").is_some();
-    let Some(launch) = launch.filter(together) else {
+    let Some((launch, cluster)) = joined()? else {
         return match asked {
             Some(gpus) if gpus.clone().count() > 1 => launch::start(gpus),
             Some(gpus) => {
@@ -92,7 +102,6 @@ pub fn train(args: &args::Train) -> Result<()> {
             None => train_as(args, compute, None),
         };
     };
-    let cluster = Cluster::join(&launch)?;
     launch::end_with_parent(cluster.collective());
     match train_as(args, compute.of_process(launch.local), Some(&cluster)) {
         Ok(()) => cluster.finish(),

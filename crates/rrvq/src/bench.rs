@@ -9,10 +9,10 @@ use crate::error::Result;
 use crate::evaluate::EVALUATION_SEED;
 use crate::model::hierarchy::nats_per_dim;
 use crate::programs::{Model, Scorer, Scores, Step, StepInput, StepOutcome};
-use rrvq_tensor::Device;
-use rrvq_tensor::Store;
-use rrvq_tensor::device::Timed;
+use crate::validate::check_shards;
+use rrvq_tensor::device::{SumTimes, Timed};
 use rrvq_tensor::rng::{counter, philox4x32_10};
+use rrvq_tensor::{Device, Group, Store};
 use std::time::Instant;
 
 /// The yardstick's model: L layers over 16², 8², 4² and 2², nearest-neighbour growth, no free bits.
@@ -60,6 +60,8 @@ pub struct Profile {
     pub kinds: Vec<Timed>,
     /// Kernels of a step.
     pub kernels: usize,
+    /// When sums over processes run in a step, on a GPU with others.
+    pub sums: Option<SumTimes>,
 }
 
 /// Steps before the measured ones.
@@ -79,11 +81,21 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(device: &Device, config: Config, data: &'a Noise) -> Result<Self> {
+    fn new(
+        device: &Device,
+        config: Config,
+        data: &'a Noise,
+        group: Option<&Group>,
+    ) -> Result<Self> {
         let model = Model::new(&config.model);
         let mut batches = Batches::new(data, 0, config.train.batch, false);
-        let store = model.initial(device, 0, batches.at(0))?;
-        let step = Step::new(device, &model, &config.train)?;
+        if let Some(group) = group {
+            check_shards(&config.train, group.shards())?;
+            let (each, own) = (config.train.batch / group.shards(), group.own());
+            batches = batches.only(own.start * each..own.end * each);
+        }
+        let store = model.initial_in_group(device, 0, batches.at(0), group)?;
+        let step = Step::in_group(device, &model, &config.train, group)?;
         batches.put_on(device)?;
         Ok(Bench {
             config,
@@ -118,9 +130,11 @@ impl<'a> Bench<'a> {
         let kinds = self
             .step
             .profile(&mut self.store, images, &input, PROFILED)?;
+        let sums = self.step.sum_times(&mut self.store, images, &input)?;
         Ok(Profile {
             kinds,
             kernels: self.step.program().kernels(),
+            sums,
         })
     }
 }
@@ -152,11 +166,12 @@ impl StepBench {
         device: &Device,
         begun: Instant,
         profiled: bool,
+        group: Option<&Group>,
     ) -> Result<(StepReport, Option<Profile>)> {
         let config = self.config();
         config.validate()?;
         let data = Noise::new(&config);
-        let mut bench = Bench::new(device, config, &data)?;
+        let mut bench = Bench::new(device, config, &data, group)?;
         bench.burst(0, 1)?;
         let first_step_seconds = begun.elapsed().as_secs_f64();
         bench.burst(1, WARM as usize - 1)?;
@@ -229,11 +244,11 @@ impl StepBench {
     }
 
     /// Where the time of a training step goes, kind by kind.
-    pub fn profile(&self, device: &Device) -> Result<Profile> {
+    pub fn profile(&self, device: &Device, group: Option<&Group>) -> Result<Profile> {
         let config = self.config();
         config.validate()?;
         let data = Noise::new(&config);
-        let mut bench = Bench::new(device, config, &data)?;
+        let mut bench = Bench::new(device, config, &data, group)?;
         bench.burst(0, WARM as usize)?;
         bench.profile(WARM)
     }
@@ -302,7 +317,7 @@ mod tests {
     #[test]
     fn every_benchmark_runs_and_tells_numbers_that_fit_together() {
         let begun = Instant::now();
-        let (step, profile) = SMALL.step(&Device::Cpu, begun, true).unwrap();
+        let (step, profile) = SMALL.step(&Device::Cpu, begun, true, None).unwrap();
         let eval = SMALL.eval(&Device::Cpu, begun).unwrap();
         for report in [&step, &eval] {
             let product = report.ms_per_step * report.images_per_second;
@@ -311,7 +326,7 @@ mod tests {
         }
         assert!(eval.flops > 0.0 && eval.flops < step.flops / 2.0);
         assert!(eval.first_step_seconds > step.first_step_seconds);
-        for profile in [profile.unwrap(), SMALL.profile(&Device::Cpu).unwrap()] {
+        for profile in [profile.unwrap(), SMALL.profile(&Device::Cpu, None).unwrap()] {
             let flops: f64 = profile.kinds.iter().map(|kind| kind.flops).sum();
             let launches: usize = profile.kinds.iter().map(|kind| kind.launches).sum();
             assert_eq!((flops, launches), (step.flops, step.kernels));

@@ -6,6 +6,19 @@ use std::path::{Path, PathBuf};
 /// A library that stays open until the program ends.
 pub struct Handle(#[cfg_attr(not(target_os = "linux"), allow(dead_code))] *mut c_void);
 
+impl Handle {
+    /// A function of the library.
+    ///
+    /// # Safety
+    /// `F` is the type of a function pointer with this function's own signature.
+    pub unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
+        assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
+        // SAFETY: an address is as large as a function pointer, which this one is, as the caller says.
+        let turn = |address: *mut c_void| unsafe { std::mem::transmute_copy(&address) };
+        self.symbol(name).map(turn)
+    }
+}
+
 // SAFETY: the loader's functions may be called from any thread, and a library stays open.
 unsafe impl Send for Handle {}
 // SAFETY: as above.

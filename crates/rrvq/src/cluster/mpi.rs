@@ -14,6 +14,9 @@ use std::sync::Mutex;
 type Word = usize;
 type Gather =
     unsafe extern "C" fn(*const c_void, c_int, Word, *mut c_void, c_int, Word, Word) -> c_int;
+type Init = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, *mut c_int) -> c_int;
+type Ask = unsafe extern "C" fn(Word, *mut c_int) -> c_int;
+type Version = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
 
 /// Names of the library, OpenMPI's first and MPICH's after them.
 const OPENMPI: [&str; 2] = ["libmpi.so.40", "libmpi.so"];
@@ -51,13 +54,11 @@ pub fn found() -> Option<(PathBuf, String)> {
 
 /// What the library calls itself, which may be asked before it is begun.
 fn version(handle: &Handle) -> Option<String> {
-    let address = handle.symbol(c"MPI_Get_library_version")?;
     let mut text = vec![0u8; 1 << 14];
     let mut len: c_int = 0;
     // SAFETY: the standard's signature; the text is longer than any library's longest (8192 bytes).
     unsafe {
-        let get: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int =
-            std::mem::transmute(address);
+        let get: Version = handle.function(c"MPI_Get_library_version")?;
         get(text.as_mut_ptr().cast(), &mut len);
     }
     text.truncate(len.clamp(0, 1 << 14) as usize);
@@ -100,47 +101,38 @@ impl Mpi {
                  libopenmpi3 or libmpich12), or name its file in RRVQ_MPI_LIB"
             ))
         })?;
-        let symbol = |name: &CStr| {
-            let missing = || {
-                let path = handle.path().unwrap_or_default();
-                Error::new(format!(
-                    "{} has no {}; it is no MPI library",
-                    path.display(),
-                    name.to_string_lossy()
-                ))
-            };
-            handle.symbol(name).ok_or_else(missing)
+        let missing = |name: &CStr| {
+            let path = handle.path().unwrap_or_default();
+            let (path, name) = (path.display(), name.to_string_lossy());
+            Error::new(format!("{path} has no {name}; it is no MPI library"))
         };
+        macro_rules! function {
+            ($name:literal) => {
+                handle.function($name).ok_or_else(|| missing($name))?
+            };
+        }
         let (all, byte) = match handle.symbol(c"ompi_mpi_comm_world") {
-            Some(all) => (all as Word, symbol(c"ompi_mpi_byte")? as Word),
+            Some(all) => {
+                let byte = handle.symbol(c"ompi_mpi_byte");
+                let byte = byte.ok_or_else(|| missing(c"ompi_mpi_byte"))?;
+                (all as Word, byte as Word)
+            }
             None => (MPICH_WORLD, MPICH_BYTE),
         };
         // SAFETY: functions of MPI's standard with its signatures; handles are words in both libraries, and a number in the
         // low half of a word is passed as the number.
         let (functions, rank, world) = unsafe {
-            let init: unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, *mut c_int) -> c_int =
-                std::mem::transmute(symbol(c"MPI_Init_thread")?);
-            let ask: [unsafe extern "C" fn(Word, *mut c_int) -> c_int; 2] = [
-                std::mem::transmute::<*mut c_void, _>(symbol(c"MPI_Comm_rank")?),
-                std::mem::transmute::<*mut c_void, _>(symbol(c"MPI_Comm_size")?),
-            ];
+            let init: Init = function!(c"MPI_Init_thread");
+            let ask: [Ask; 2] = [function!(c"MPI_Comm_rank"), function!(c"MPI_Comm_size")];
             let functions = Functions {
                 all,
                 byte,
-                gather: std::mem::transmute::<*mut c_void, Gather>(symbol(c"MPI_Allgather")?),
-                exchange: std::mem::transmute::<*mut c_void, Gather>(symbol(c"MPI_Alltoall")?),
-                finalize: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(
-                    symbol(c"MPI_Finalize")?,
-                ),
+                gather: function!(c"MPI_Allgather"),
+                exchange: function!(c"MPI_Alltoall"),
+                finalize: function!(c"MPI_Finalize"),
             };
-            let mut provided = 0;
-            if init(
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                SERIALIZED,
-                &mut provided,
-            ) != 0
-            {
+            let (none, mut provided) = (std::ptr::null_mut(), 0);
+            if init(none, none, SERIALIZED, &mut provided) != 0 {
                 return Err(Error::new(
                     "MPI cannot be begun (MPI_Init_thread failed); start the program with mpirun",
                 ));

@@ -189,7 +189,7 @@ fn in_order(group: &Group, empty: &Sum, own: &[Sum]) -> Result<Vec<Sum>> {
     let mut sums = Vec::new();
     for rank in (0..of_rank.len()).cycle() {
         match of_rank[rank].next() {
-            Some(bytes) => sums.push(empty.from_bytes(bytes)),
+            Some(bytes) => sums.push(empty.like(bytes)),
             None => break,
         }
     }
@@ -246,7 +246,7 @@ impl Sum {
     }
 
     /// The same back, with as many layers and codes as this one.
-    fn from_bytes(&self, bytes: &[u8]) -> Sum {
+    fn like(&self, bytes: &[u8]) -> Sum {
         let word = |b: &[u8]| b.iter().rev().fold(0, |word, b| word << 8 | u64::from(*b));
         let mut words = bytes.chunks_exact(8).map(word);
         let mut next = || words.next().unwrap_or(0);

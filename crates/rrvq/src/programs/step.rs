@@ -8,7 +8,7 @@ use crate::config::{Estimator, Optimiser as Rule, Reduce, TrainConfig};
 use crate::dataset::Batches;
 use crate::error::Result;
 use crate::model::{Elbo, Hierarchy};
-use rrvq_tensor::device::{Frame, Timed};
+use rrvq_tensor::device::{Frame, SumTimes, Timed};
 use rrvq_tensor::optim::{Exceptions, Optimiser, RATES, Rule as UpdateRule};
 use rrvq_tensor::rng::counter;
 use rrvq_tensor::{Data, Device, Graph, Group, Layout, Program, Store, Var};
@@ -271,6 +271,20 @@ impl Step {
         let mut inputs = words[0].named();
         inputs.extend([("images", Data::U8(images)), self.shards[0].rows()]);
         Ok(self.program.profile(store, &inputs, repeats)?)
+    }
+
+    /// When sums over processes run in a step, which is a real one.
+    pub fn sum_times(
+        &mut self,
+        store: &mut Store,
+        images: &[u8],
+        input: &StepInput,
+    ) -> Result<Option<SumTimes>> {
+        self.prepare(store);
+        let words = self.words(input);
+        let mut inputs = words[0].named();
+        inputs.extend([("images", Data::U8(images)), self.shards[0].rows()]);
+        Ok(self.program.sum_times(store, &inputs)?)
     }
 
     /// All outputs, one after another.

@@ -1,6 +1,6 @@
 //! What a device implements: compiled programs, and copies of a store's vectors in its own memory.
 
-use super::{Data, Frame, RowBank, Store, Timed};
+use super::{Data, Frame, RowBank, Store, SumTimes, Timed};
 use crate::Result;
 use crate::compile::Plan;
 use std::any::Any;
@@ -28,6 +28,14 @@ pub(crate) trait Executable: Send + Sync {
         inputs: &[(&str, Data<'_>)],
         repeats: usize,
     ) -> Result<Vec<Timed>>;
+    /// When sums over processes run; nothing where they do not run beside anything.
+    fn sum_times(
+        &mut self,
+        _store: &mut Store,
+        _inputs: &[(&str, Data<'_>)],
+    ) -> Result<Option<SumTimes>> {
+        Ok(None)
+    }
 }
 
 /// The vectors of a [`Store`] in the memory of a device.

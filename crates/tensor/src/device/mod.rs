@@ -21,7 +21,7 @@ use crate::{Error, Result};
 #[cfg(feature = "cuda")]
 pub use cuda::CudaDevice;
 pub use name::DeviceName;
-pub use program::{Program, Timed};
+pub use program::{Program, SumTimes, Timed};
 pub use report::{CudaReport, GpuInfo, GpuReport, LibraryReport, bytes_text, cuda_report};
 pub use rows::{FLIPPED, Frame, RowBank, RowLayout};
 pub(crate) use store::find_input;

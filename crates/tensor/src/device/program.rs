@@ -124,6 +124,26 @@ impl Program {
         kinds.sort_by(|a, b| b.micros.total_cmp(&a.micros));
         Ok(kinds)
     }
+
+    /// When sums over processes run in a run, on a device where they run beside other kernels.
+    pub fn sum_times(
+        &mut self,
+        store: &mut Store,
+        inputs: &[(&str, Data<'_>)],
+    ) -> Result<Option<SumTimes>> {
+        self.0.sum_times(store, inputs)
+    }
+}
+
+/// When the sums over processes run within one run, in milliseconds from its start.
+#[derive(Clone, Debug)]
+pub struct SumTimes {
+    /// Values, beginning and end of each.
+    pub sums: Vec<(usize, f64, f64)>,
+    /// When the last weight gradient of a convolution was complete.
+    pub last_gradient: f64,
+    /// When everything was.
+    pub end: f64,
 }
 
 /// The time of all kernels of a kind in one run.

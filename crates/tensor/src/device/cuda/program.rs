@@ -18,7 +18,7 @@ use super::{CudaDevice, target};
 use crate::compile::{Base, Kernel, Place, Plan, compile_for};
 use crate::device::backend::Executable;
 use crate::device::cost::assigns;
-use crate::device::{Frame, Precision, RowBank, Timed, bytes_text, find_input};
+use crate::device::{Frame, Precision, RowBank, SumTimes, Timed, bytes_text, find_input};
 use crate::graph::{DType, Graph, Var};
 use crate::params::Layout;
 use crate::{Data, Error, Result, Store};
@@ -53,6 +53,13 @@ pub struct Program {
 struct Recorded {
     states: Vec<u64>,
     graph: GraphExec,
+}
+
+/// Points of a run whose times are wanted: its ends, and those of some jobs.
+struct Marks {
+    start: Event,
+    end: Event,
+    jobs: Vec<Option<(Event, Event)>>,
 }
 
 /// What an address depends on beside its place.
@@ -165,9 +172,17 @@ impl Program {
     }
 
     /// Records all jobs, each on its lane.
-    fn record(&self, states: Vec<u64>, feed: Option<&Feed>) -> Result<Recorded> {
+    fn record(
+        &self,
+        states: Vec<u64>,
+        feed: Option<&Feed>,
+        marks: Option<&Marks>,
+    ) -> Result<Recorded> {
         let origin = self.gpu.stream();
         let capture = Capture::begin(&self.gpu, origin)?;
+        if let Some(marks) = marks {
+            marks.start.record_in_graph(origin)?;
+        }
         if let Some(feed) = feed {
             feed.before(origin)?;
         }
@@ -195,7 +210,14 @@ impl Program {
                 states: &states,
                 lane,
             };
+            let mark = marks.and_then(|marks| marks.jobs[index].as_ref());
+            if let Some((begin, _)) = mark {
+                begin.record_in_graph(stream)?;
+            }
             self.queue(job, stream, site)?;
+            if let Some((_, end)) = mark {
+                end.record_in_graph(stream)?;
+            }
             done.push(match awaited[index] {
                 true => {
                     let event = Event::new(&self.gpu)?;
@@ -213,6 +235,9 @@ impl Program {
         }
         if let Some(feed) = feed {
             feed.after(origin)?;
+        }
+        if let Some(marks) = marks {
+            marks.end.record_in_graph(origin)?;
         }
         let graph = capture.end()?;
         Ok(Recorded { states, graph })
@@ -354,7 +379,7 @@ impl Executable for Program {
         }
         self.upload_tables(&states)?;
         if self.single.as_ref().is_none_or(|g| g.states != states) {
-            self.single = Some(self.record(states, None)?);
+            self.single = Some(self.record(states, None, None)?);
         }
         let stream = self.gpu.stream();
         if let Some(recorded) = &self.single {
@@ -407,7 +432,7 @@ impl Executable for Program {
                 feed.upload(&self.plan, bank, chunk)?;
             }
             if self.replayed.as_ref().is_none_or(|g| g.states != states) {
-                self.replayed = Some(self.record(states.clone(), self.feed.as_ref())?);
+                self.replayed = Some(self.record(states.clone(), self.feed.as_ref(), None)?);
             }
             if let Some(recorded) = &self.replayed {
                 for _ in chunk {
@@ -446,6 +471,59 @@ impl Executable for Program {
         self.memory
             .download_at(self.offset(place, name)?, &mut bytes)?;
         Ok(words(&bytes).collect())
+    }
+
+    fn sum_times(
+        &mut self,
+        store: &mut Store,
+        inputs: &[(&str, Data<'_>)],
+    ) -> Result<Option<SumTimes>> {
+        let sum_of = |job: &Prepared| {
+            job.steps.iter().find_map(|step| match step {
+                Step::AllSum { len, .. } => Some(*len),
+                _ => None,
+            })
+        };
+        let background = LANES.0..LANES.0 + LANES.1;
+        if !self.jobs.iter().any(|job| sum_of(job).is_some()) {
+            return Ok(None);
+        }
+        self.run(store, inputs)?;
+        let event = || Event::new(&self.gpu);
+        let pair = |job: &Prepared| -> Result<Option<(Event, Event)>> {
+            let wanted = sum_of(job).is_some() || background.contains(&job.lane.stream);
+            wanted.then(|| Ok((event()?, event()?))).transpose()
+        };
+        let marks = Marks {
+            start: event()?,
+            end: event()?,
+            jobs: self.jobs.iter().map(pair).collect::<Result<_>>()?,
+        };
+        let states = self.states(store)?;
+        let recorded = self.record(states, None, Some(&marks))?;
+        // The first launch uploads the graph.
+        for _ in 0..2 {
+            recorded.graph.launch(self.gpu.stream())?;
+            self.gpu.sync()?;
+        }
+        let at = |event: &Event| event.elapsed_ms(&marks.start).map(f64::from);
+        let (mut sums, mut last_gradient) = (Vec::new(), 0f64);
+        for (job, mark) in self.jobs.iter().zip(&marks.jobs) {
+            let Some((begin, end)) = mark else {
+                continue;
+            };
+            match sum_of(job) {
+                Some(len) => sums.push((len, at(begin)?, at(end)?)),
+                None => last_gradient = last_gradient.max(at(end)?),
+            }
+        }
+        let end = at(&marks.end)?;
+        self.note_changes(store);
+        Ok(Some(SumTimes {
+            sums,
+            last_gradient,
+            end,
+        }))
     }
 
     fn profile(

@@ -97,25 +97,25 @@ impl Functions {
     fn load() -> Result<(Functions, PathBuf)> {
         let handle = library::nccl()?;
         let path = handle.path().unwrap_or_default();
-        let symbol = |name: &CStr| {
-            let missing = || {
-                let (path, name) = (path.display(), name.to_string_lossy());
-                Error::new(format!("{path} has no {name}; install NCCL 2.14 or newer"))
-            };
-            handle.symbol(name).ok_or_else(missing)
+        let missing = |name: &CStr| {
+            let (path, name) = (path.display(), name.to_string_lossy());
+            Error::new(format!("{path} has no {name}; install NCCL 2.14 or newer"))
         };
+        macro_rules! function {
+            ($name:literal) => {
+                handle.function($name).ok_or_else(|| missing($name))?
+            };
+        }
         // SAFETY: NCCL's own signatures.
         let functions = unsafe {
             Functions {
-                version: std::mem::transmute::<*mut c_void, _>(symbol(c"ncclGetVersion")?),
-                unique_id: std::mem::transmute::<*mut c_void, _>(symbol(c"ncclGetUniqueId")?),
-                init: std::mem::transmute::<*mut c_void, _>(symbol(c"ncclCommInitRank")?),
-                all_reduce: std::mem::transmute::<*mut c_void, _>(symbol(c"ncclAllReduce")?),
-                async_error: std::mem::transmute::<*mut c_void, _>(symbol(
-                    c"ncclCommGetAsyncError",
-                )?),
-                abort: std::mem::transmute::<*mut c_void, _>(symbol(c"ncclCommAbort")?),
-                text: std::mem::transmute::<*mut c_void, _>(symbol(c"ncclGetErrorString")?),
+                version: function!(c"ncclGetVersion"),
+                unique_id: function!(c"ncclGetUniqueId"),
+                init: function!(c"ncclCommInitRank"),
+                all_reduce: function!(c"ncclAllReduce"),
+                async_error: function!(c"ncclCommGetAsyncError"),
+                abort: function!(c"ncclCommAbort"),
+                text: function!(c"ncclGetErrorString"),
             }
         };
         Ok((functions, path))
