@@ -33,6 +33,7 @@ impl Config {
         )?;
         check_estimator(model, train)?;
         check_split(model, train)?;
+        check_decoder_share(model, train)?;
         above_zero("train.lr", train.lr)?;
         at_least_zero("train.code_lr", train.code_lr)?;
         at_least_zero("train.logvar_lr", train.logvar_lr)?;
@@ -97,6 +98,25 @@ fn check_split(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
     Err(Error::new(format!(
         "train.split_every is set, but model.latent is \"{}\"; only codes of model.latent = \"code\" are split, so set it to 0",
         model.latent
+    )))
+}
+
+/// A likelihood of pixels apart from each other is the decoder's own already, and VIMCO weighs samples by one likelihood.
+fn check_decoder_share(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
+    let share = train.decoder_share;
+    if !(0.0..=1.0).contains(&share) {
+        return Err(Error::new(format!(
+            "train.decoder_share is {share}; expected a number from 0 to 1"
+        )));
+    }
+    let bins = likelihood::find(&model.likelihood)?.bins(model);
+    let causal = bins.is_some_and(|bins| bins.causal);
+    if share == 0.0 || causal && train.estimator != Estimator::Vimco {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "train.decoder_share is {share}, which needs model.likelihood = \"mixture-causal\" and train.estimator = \"pathwise\"; \
+         set these, or set it to 0"
     )))
 }
 
@@ -481,6 +501,8 @@ mod tests {
             ("train.logvar_lr=nan", "train.logvar_lr"),
             ("train.ema=1", "train.ema"),
             ("train.plateau_factor=1.5", "train.plateau_factor"),
+            ("train.decoder_share=0.5", "mixture-causal"),
+            ("train.decoder_share=-1", "from 0 to 1"),
             ("model.temperature.end=0", "model.temperature.end"),
             ("model.image_channels=2", "model.image_channels"),
             ("model.log_scale=inf", "model.log_scale"),

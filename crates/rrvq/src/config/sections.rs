@@ -193,6 +193,8 @@ section! {
         warmup: usize = 0,
         /// Steps over which the weight of the KL in the loss rises from zero to one.
         kl_warmup: usize = 0,
+        /// Share of the likelihood in training that is the decoder's without the pixels before, so that latents carry the picture; for "mixture-causal".
+        decoder_share: f64 = 0.0,
         /// Steps between looks at the codes, in the first three quarters of a run: those that hardly any image uses become halves of those that many use; 0 lets them be.
         split_every: usize = 0,
         /// Learning rate over the run: "constant", "cosine" (down to `lr_floor`) or "plateau" (lowered when stuck).

@@ -67,6 +67,11 @@ pub trait Pixels<'g> {
     /// log p(x) of each image in nats, [n, 1]; `bytes` are the pixel values 0 … 255 as f32.
     fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g>;
 
+    /// The same with every pixel given the latents alone, where [`Pixels::log_likelihood`] looks at other pixels too.
+    fn log_likelihood_of_decoder(&self, _bytes: Var<'g>) -> Option<Var<'g>> {
+        None
+    }
+
     /// Mean of each pixel, [n, h, w, channels]; bytes span [−0.5, 0.5].
     fn mean(&self) -> Var<'g>;
 

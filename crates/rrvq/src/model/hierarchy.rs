@@ -29,6 +29,8 @@ pub struct Hierarchy<'g> {
 pub struct Elbo<'g> {
     /// log p(x | z) of each image in nats, [n, 1].
     pub log_likelihood: Var<'g>,
+    /// The same with every pixel given the latents alone, where the likelihood looks at other pixels too.
+    pub log_likelihood_of_decoder: Option<Var<'g>>,
     /// KL of each layer and image in nats, [n, 1] each.
     pub kl: Vec<Var<'g>>,
     /// The same of each position, [n · M, 1] each.
@@ -138,6 +140,7 @@ impl<'g> Hierarchy<'g> {
         });
         Elbo {
             log_likelihood,
+            log_likelihood_of_decoder: pixels.log_likelihood_of_decoder(bytes),
             samples: layers.iter().map(|l| l.z).collect(),
             kl: layers.iter().map(|l| per_image(l.kl)).collect(),
             kl_rows: layers.iter().map(|l| l.kl).collect(),
@@ -350,6 +353,15 @@ impl<'g> Elbo<'g> {
             None => nats,
         };
         nats * (1.0 / nats_per_dim(config)) as f32
+    }
+
+    /// What is added to the loss, in bits a dimension, for the likelihood to be `share` of it that of the decoder alone;
+    /// none where the likelihood is that anyway.
+    pub fn decoder_share(&self, config: &ModelConfig, share: f64) -> Option<Var<'g>> {
+        let alone = self.log_likelihood_of_decoder.filter(|_| share > 0.0)?;
+        let n = alone.dim(0) as f64;
+        let scale = share / (n * nats_per_dim(config));
+        Some((self.log_likelihood - alone).sum() * scale as f32)
     }
 }
 

@@ -118,6 +118,10 @@ pub fn objective<'g>(
         0 => elbo.loss(&model.config),
         _ => elbo.weighted_loss(&model.config, graph.scalar_input("kl_weight")),
     };
+    let loss = match elbo.decoder_share(&model.config, train.decoder_share) {
+        Some(more) => loss + more,
+        None => loss,
+    };
     (elbo, loss)
 }
 
