@@ -146,6 +146,7 @@ const GROUPS: Groups = presets![
     ],
     "CelebA, 64×64: for a GPU": [
         "best-celeba",
+        "compact-celeba",
         "l32-celeba",
         "l5-celeba",
         "rvq-celeba",
