@@ -10,6 +10,8 @@ use std::path::PathBuf;
 #[command(
     after_help = "Start with `rrvq demo`: two small models, two minutes, nothing to download."
 )]
+// Flags of every command stand apart from a command's own.
+#[command(next_help_heading = "General options")]
 pub struct Args {
     /// Threads to use; 0 takes all cores. Results are the same bits for any number
     #[arg(long, global = true, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]

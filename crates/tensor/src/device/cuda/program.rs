@@ -6,7 +6,7 @@
 //! step's share and gathers its rows from a [`RowBank`], a last one notes the results and moves on.
 
 use super::dnn;
-use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Stream};
+use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Stream, StreamRef};
 use super::feed::{self, Feed};
 use super::launch::Arg;
 use super::lower::{Conv, jobs};
@@ -21,7 +21,6 @@ use crate::device::{Frame, Precision, RowBank, Timed, bytes_text, find_input};
 use crate::graph::{DType, Graph, Var};
 use crate::params::Layout;
 use crate::{Data, Error, Result, Store};
-use cudarc::driver::sys::CUstream;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -160,7 +159,8 @@ impl Program {
         let origin = self.gpu.stream();
         let capture = Capture::begin(&self.gpu, origin)?;
         if let Some(feed) = feed {
-            feed.before(origin)?;
+            // SAFETY: the recording is launched in `replay` alone, which holds bank and program.
+            unsafe { feed.before(origin)? };
         }
         let start = Event::new(&self.gpu)?;
         start.record(origin)?;
@@ -173,7 +173,7 @@ impl Program {
         }
         for (index, job) in self.jobs.iter().enumerate() {
             let lane = job.lane.stream;
-            let stream = self.streams[lane].raw();
+            let stream = self.streams[lane].borrowed();
             if last[lane].is_none() {
                 start.wait(stream)?;
             }
@@ -199,11 +199,12 @@ impl Program {
         }
         for (lane, _) in last.iter().enumerate().filter(|(_, l)| l.is_some()) {
             let end = Event::new(&self.gpu)?;
-            end.record(self.streams[lane].raw())?;
+            end.record(self.streams[lane].borrowed())?;
             end.wait(origin)?;
         }
         if let Some(feed) = feed {
-            feed.after(origin)?;
+            // SAFETY: as above.
+            unsafe { feed.after(origin)? };
         }
         let graph = capture.end()?;
         Ok(Recorded { states, graph })
@@ -239,7 +240,7 @@ impl Program {
         Ok(())
     }
 
-    fn queue(&self, job: &Prepared, stream: CUstream, site: Site<'_>) -> Result<()> {
+    fn queue(&self, job: &Prepared, stream: StreamRef<'_>, site: Site<'_>) -> Result<()> {
         for step in &job.steps {
             match step {
                 Step::Launch {
@@ -257,7 +258,9 @@ impl Program {
                             vec![self.memory.address() + (self.map.tables + at) as u64]
                         }
                     };
-                    kernel.launch(stream, launch.grid, launch.block, launch.shared, &args)?;
+                    let (grid, block, shared) = (launch.grid, launch.block, launch.shared);
+                    // SAFETY: arguments are places in this program's memory and its states, as the plan has laid them out.
+                    unsafe { kernel.launch(stream, grid, block, shared, &args)? };
                 }
                 Step::Conv {
                     plan,
@@ -285,7 +288,7 @@ impl Program {
         conv: &Conv,
         out: Place,
         fused: bool,
-        stream: CUstream,
+        stream: StreamRef<'_>,
         site: Site<'_>,
     ) -> Result<()> {
         let at = |place| self.address(place, site);
@@ -316,7 +319,8 @@ impl Program {
             inputs: &inputs,
             outputs: &outputs,
         };
-        plan.run(stream, &pointers)
+        // SAFETY: places of this program, as large as the plan's tensors; the workspace is this lane's own.
+        unsafe { plan.run(stream, &pointers) }
     }
 }
 
@@ -342,7 +346,8 @@ impl Executable for Program {
         }
         let stream = self.gpu.stream();
         if let Some(recorded) = &self.single {
-            recorded.graph.launch(stream)?;
+            // SAFETY: the states are where they were recorded, and the rest of the memory is the program's own.
+            unsafe { recorded.graph.launch(stream)? };
         }
         self.gpu.sync()?;
         self.note_changes(store);
@@ -386,7 +391,8 @@ impl Executable for Program {
             }
             if let Some(recorded) = &self.replayed {
                 for _ in chunk {
-                    recorded.graph.launch(self.gpu.stream())?;
+                    // SAFETY: as in `run`; the bank is the one that the feed serves.
+                    unsafe { recorded.graph.launch(self.gpu.stream())? };
                 }
             }
             self.gpu.sync()?;
@@ -451,7 +457,8 @@ impl Executable for Program {
         let mut kinds: BTreeMap<&'static str, Timed> = BTreeMap::new();
         let repeats = repeats.max(1);
         for round in 0..=repeats {
-            graph.launch(stream)?;
+            // SAFETY: as in `run`, and the events are alive.
+            unsafe { graph.launch(stream)? };
             self.gpu.sync()?;
             if round == 0 {
                 continue;
