@@ -77,7 +77,7 @@ pub trait Pixels<'g> {
         None
     }
 
-    /// The same value, of which no gradient reaches the means: for scales while means follow another objective. None
+    /// The value of [`Pixels::log_likelihood`], of which no gradient reaches the means: for scales while means follow another objective. None
     /// where [`Likelihood::has_plain_means`] is false.
     fn log_likelihood_of_scales(&self, _bytes: Var<'g>) -> Option<Var<'g>> {
         None
