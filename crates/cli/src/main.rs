@@ -11,6 +11,7 @@ mod device;
 mod doctor;
 mod lossy;
 mod output;
+mod pictures;
 mod prior;
 mod serve;
 mod shell;
@@ -46,6 +47,8 @@ fn main() {
         Command::Eval(eval) => commands::eval(eval),
         Command::Sample(sample) => commands::sample(sample),
         Command::Neighbours(args) => commands::neighbours(args),
+        Command::Interpolate(args) => pictures::interpolate(args),
+        Command::Quality(args) => pictures::quality(args),
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
         Command::Codes(args) => codes::codes(args),
         Command::Decode(args) => codes::decode(args),

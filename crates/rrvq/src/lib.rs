@@ -52,6 +52,7 @@
 #![warn(missing_docs)]
 
 pub mod bench;
+pub mod between;
 pub mod codes;
 pub mod config;
 pub mod dataset;

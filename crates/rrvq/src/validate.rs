@@ -1,8 +1,8 @@
 //! Whether the settings of a configuration make sense together.
 
 use crate::config::{
-    Backbone, Codes, Config, Crop, CropWord, DataConfig, Estimator, ModelConfig, PriorConfig,
-    Schedule, TrainConfig,
+    Backbone, Codes, Config, Crop, CropWord, DataConfig, Estimator, ModelConfig, Objective,
+    PriorConfig, Schedule, TrainConfig,
 };
 use crate::error::{Error, Result};
 use crate::latent;
@@ -34,6 +34,7 @@ impl Config {
         check_estimator(model, train)?;
         check_split(model, train)?;
         check_decoder_share(model, train)?;
+        check_objective(model, train)?;
         above_zero("train.lr", train.lr)?;
         at_least_zero("train.code_lr", train.code_lr)?;
         at_least_zero("train.logvar_lr", train.logvar_lr)?;
@@ -136,6 +137,28 @@ fn check_estimator(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
     if train.kl_warmup > 0 {
         return Err(Error::new(
             "train.kl_warmup is set, but train.estimator is \"vimco\", whose bound has no KL of its own to warm up; set it to 0",
+        ));
+    }
+    Ok(())
+}
+
+/// Squared error is of means, so there must be one for each pixel; VIMCO weighs by a likelihood.
+fn check_objective(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
+    above_zero("train.bit_worth", train.bit_worth)?;
+    if train.objective != Objective::RateDistortion {
+        return Ok(());
+    }
+    if !likelihood::find(&model.likelihood)?.has_plain_means() {
+        return Err(Error::new(format!(
+            "train.objective is \"rate-distortion\", which needs one mean for each pixel, but model.likelihood is \"{}\"; \
+             set it to \"logistic\" or \"logistic-channel\"",
+            model.likelihood
+        )));
+    }
+    if train.estimator == Estimator::Vimco {
+        return Err(Error::new(
+            "train.objective is \"rate-distortion\", but train.estimator is \"vimco\", which weighs samples by their \
+             likelihood; set the estimator to \"pathwise\"",
         ));
     }
     Ok(())
@@ -498,6 +521,7 @@ mod tests {
             ("train.lr=-1", "train.lr"),
             ("train.skip_norm=-1", "train.skip_norm"),
             ("train.code_lr=-1", "train.code_lr"),
+            ("train.bit_worth=0", "train.bit_worth"),
             ("train.logvar_lr=nan", "train.logvar_lr"),
             ("train.ema=1", "train.ema"),
             ("train.plateau_factor=1.5", "train.plateau_factor"),
@@ -542,5 +566,17 @@ mod tests {
         assert!(said(&[vimco, "train.particles=1"]).contains("train.particles"));
         assert!(said(&[vimco, "model.latent=gaussian"]).contains("model.latent is \"gaussian\""));
         assert!(said(&[vimco, "train.kl_warmup=3"]).contains("train.kl_warmup"));
+    }
+
+    #[test]
+    fn rate_and_distortion_need_a_mean_for_each_pixel() {
+        let wanted = "train.objective=rate-distortion";
+        assert!(said(&[wanted, "model.likelihood=mixture"]).contains("model.likelihood"));
+        assert!(said(&[wanted, "train.estimator=vimco"]).contains("train.estimator"));
+        let mut config = Config::default();
+        for change in [wanted, "model.likelihood=logistic-channel"] {
+            config.set(change).unwrap();
+        }
+        config.validate().unwrap();
     }
 }

@@ -151,6 +151,11 @@ const GROUPS: Groups = presets![
         "l5-celeba",
         "rvq-celeba",
         "spatial32-celeba",
+        "rd-l5-celeba",
+        "rd-celeba",
+    ],
+    "CelebA, 64×64, small: minutes on a two-core CPU": [
+        "small-rd-celeba",
     ],
 ];
 

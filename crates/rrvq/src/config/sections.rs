@@ -169,6 +169,10 @@ section! {
         estimator: Estimator = Estimator::Pathwise,
         /// Samples an image in training, for "vimco".
         particles: usize = 5,
+        /// What training lowers: the negative "elbo", or the "rate-distortion" of lossy files: bits of codes and squared error, weighed by `bit_worth`.
+        objective: Objective = Objective::Elbo,
+        /// Squared error (in steps of a byte) that a bit is worth, under "rate-distortion": more gives smaller files and worse pictures.
+        bit_worth: f64 = 50.0,
         /// The optimiser: "adamax" or "adam".
         optimiser: Optimiser = Optimiser::AdaMax,
         /// Learning rate, after the warm-up and before the schedule lowers it.
@@ -303,6 +307,16 @@ choice! {
         Pathwise = "pathwise",
         /// From the weights of several samples of an image (Mnih and Rezende 2016).
         Vimco = "vimco",
+    }
+}
+
+choice! {
+    /// What training lowers.
+    pub enum Objective {
+        /// The negative ELBO: bits per dim.
+        Elbo = "elbo",
+        /// KL in bits, and squared error of the means over `bit_worth`.
+        RateDistortion = "rate-distortion",
     }
 }
 

@@ -5,13 +5,14 @@
 
 pub(crate) mod record;
 
-pub use record::{EvalRecord, Usage};
+pub use record::{EvalRecord, Usage, psnr};
 
+use crate::config::Objective;
 use crate::dataset::{Dataset, Split, bank};
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::latent;
-use crate::model::hierarchy::nats_per_dim;
+use crate::model::hierarchy::{dims, nats_per_dim};
 use crate::programs::{Inference, Model, Scorer, Scores};
 use rrvq_tensor::device::RowBank;
 use rrvq_tensor::rng::counter;
@@ -51,11 +52,25 @@ impl<'a> Evaluator<'a> {
         data: &'a dyn Dataset,
         batch: usize,
     ) -> Result<Self> {
+        Self::for_objective(device, model, data, batch, Objective::Elbo)
+    }
+
+    /// The same for a model trained for an objective, which may need squared errors.
+    pub fn for_objective(
+        device: &Device,
+        model: &Model,
+        data: &'a dyn Dataset,
+        batch: usize,
+        objective: Objective,
+    ) -> Result<Self> {
         Ok(Evaluator {
             device: device.clone(),
             model: model.clone(),
             data,
-            scorer: Scorer::new(device, model, batch)?,
+            scorer: match objective {
+                Objective::Elbo => Scorer::new(device, model, batch)?,
+                Objective::RateDistortion => Scorer::with_errors(device, model, batch)?,
+            },
             banks: Vec::new(),
         })
     }
@@ -145,6 +160,7 @@ struct Sum {
     log_likelihood: f64,
     kl: Vec<f64>,
     tally: Vec<Vec<u64>>,
+    squared_error: Option<f64>,
 }
 
 impl Sum {
@@ -156,6 +172,7 @@ impl Sum {
             log_likelihood: 0.0,
             kl: vec![0.0; config.layers()],
             tally: (0..config.layers()).filter_map(tally).collect(),
+            squared_error: None,
         }
     }
 
@@ -164,6 +181,9 @@ impl Sum {
         self.log_likelihood += total(&scores.log_likelihood);
         for (sum, kl) in self.kl.iter_mut().zip(&scores.kl) {
             *sum += total(kl);
+        }
+        if let Some(errors) = &scores.squared_error {
+            self.squared_error = Some(self.squared_error.unwrap_or(0.0) + total(errors));
         }
         for (sum, tally) in self.tally.iter_mut().zip(&scores.tally) {
             sum.iter_mut().zip(tally).for_each(|(s, t)| *s += t);
@@ -185,6 +205,10 @@ impl Sum {
             reconstruction,
             position_bits: self.kl.iter().zip(sides).map(position).collect(),
             kl,
+            squared_error: self.squared_error.map(|sum| {
+                let values = self.images * dims(&model.config);
+                sum / values as f64
+            }),
             usage: self.tally.iter().map(|c| Usage::of(c)).collect(),
             seconds: start.elapsed().as_secs_f64(),
         }

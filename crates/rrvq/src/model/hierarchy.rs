@@ -45,6 +45,10 @@ pub struct Elbo<'g> {
     pub moved: Vec<Moved<'g>>,
     /// Mean of each pixel, in bytes: 0 … 255, [n, h, w, channels].
     pub picture: Var<'g>,
+    /// Squared error of the means, before they are clipped to 0 … 255, over all values of each image, [n, 1].
+    pub squared_error: Var<'g>,
+    /// log p(x | z) for the gradient of the likelihood's scales alone, where means can follow another objective.
+    scales: Option<Var<'g>>,
     /// log p(x, z) − log q(z | x) of the sample, [n, 1]; only where it was asked for.
     pub log_weight: Option<Var<'g>>,
     /// log q(z | x) of the sample, likewise.
@@ -151,6 +155,11 @@ impl<'g> Hierarchy<'g> {
                 .reduce(|a, b| a + b),
             moved: layers.iter_mut().filter_map(|l| l.moved.take()).collect(),
             picture: to_bytes(pixels.mean()),
+            squared_error: {
+                let error = in_bytes(pixels.mean()) - bytes;
+                per_image(error * error)
+            },
+            scales: pixels.log_likelihood_of_scales(bytes),
             log_weight,
             log_q: weights
                 .iter()
@@ -321,7 +330,12 @@ impl<'g> Hierarchy<'g> {
 
 /// Means as bytes.
 pub(super) fn to_bytes<'g>(mean: Var<'g>) -> Var<'g> {
-    ((mean + 0.5) * 256.0 - 0.5).clamp(0.0, 255.0)
+    in_bytes(mean).clamp(0.0, 255.0)
+}
+
+/// The same where a mean may lie beyond the last byte: that must not end its gradient.
+fn in_bytes<'g>(mean: Var<'g>) -> Var<'g> {
+    (mean + 0.5) * 256.0 - 0.5
 }
 
 impl<'g> Elbo<'g> {
@@ -333,6 +347,33 @@ impl<'g> Elbo<'g> {
 
     /// The same with the KL counted `weight` times, for a warm-up of the KL.
     pub fn weighted_loss(&self, config: &ModelConfig, weight: Var<'g>) -> Var<'g> {
+        self.with_rate(config, weight, self.log_likelihood.sum())
+    }
+
+    /// Bits of the codes and squared error, of which a bit is worth `bit_worth`; in bits a dimension, the KL counted
+    /// `weight` times. It is the ELBO of a Gaussian whose variance is `bit_worth` / (2 ln 2), less its constant.
+    ///
+    /// The scales of the likelihood still follow it, so that bits per dim stay what the means are worth.
+    ///
+    /// # Panics
+    /// Where the likelihood has no plain means, which [`crate::config::Config::validate`] refuses.
+    pub fn rate_distortion(
+        &self,
+        config: &ModelConfig,
+        weight: Var<'g>,
+        bit_worth: f64,
+    ) -> Var<'g> {
+        let scales = self.scales.expect("the likelihood has plain means").sum();
+        let nats = std::f64::consts::LN_2 / bit_worth;
+        let distortion = self.squared_error.sum() * nats as f32;
+        // Of no value, but with a gradient.
+        let follow = scales - scales.detach();
+        self.with_rate(config, weight, follow - distortion)
+    }
+
+    /// The KL within free bits, counted `weight` times, less what the pictures are worth (in nats, summed over the batch);
+    /// in bits a dimension.
+    fn with_rate(&self, config: &ModelConfig, weight: Var<'g>, worth: Var<'g>) -> Var<'g> {
         let n = self.log_likelihood.dim(0) as f32;
         let g = self.log_likelihood.graph();
         let mut kl_total = g.scalar(0.0);
@@ -347,7 +388,7 @@ impl<'g> Elbo<'g> {
                     mean
                 };
         }
-        let nats = kl_total * weight - self.log_likelihood.sum() * (1.0 / n);
+        let nats = kl_total * weight - worth * (1.0 / n);
         let nats = match self.penalty {
             Some(penalty) => nats + penalty.sum() * (1.0 / n),
             None => nats,

@@ -38,7 +38,8 @@ impl<'a> ModelTask<'a> {
     ) -> Result<Self> {
         let train = &config.train;
         let step = Step::new(device, &model, train)?;
-        let evaluator = Evaluator::new(device, &model, data, train.batch)?;
+        let evaluator =
+            Evaluator::for_objective(device, &model, data, train.batch, train.objective)?;
         // On a GPU, maps of the step's own size: their engines are chosen already. The first pictures are the same.
         let pictures = match device.is_cpu() {
             true => SAMPLES,
