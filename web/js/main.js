@@ -169,6 +169,8 @@ function explain(layer, position) {
     $("meaning-told").replaceChildren(chip, `Layer ${layer + 1}, row ${Math.floor(position / side) + 1}, column ${(position % side) + 1}: code ${found.code} of ${model.layers[layer].codes}. ` +
       `Given the layers above, the prior gave it ${(100 * found.chance).toFixed(found.chance < 0.01 ? 3 : 1)} % (${bits.toFixed(1)} bits; on average here ${found.entropy.toFixed(1)}). ` +
       `It is at ${same} of ${side * side} positions of this map. Below: the picture around it with other codes in this place; choose one to keep it.`);
+    // On a narrow page it stands above the maps, out of sight.
+    if (matchMedia("(max-width: 52rem)").matches) $("meaning").scrollIntoView();
     const listed = found.likeliest.some(([code]) => code === found.code) ? found.likeliest : [[found.code, found.chance], ...found.likeliest.slice(0, -1)];
     for (const [code, chance] of listed) {
       if (mine !== wish) return;

@@ -28,6 +28,7 @@ export class Maps {
         title.textContent = `${side} × ${side} positions`;
         strip = document.createElement("div");
         strip.className = "strip";
+        strip.style.setProperty("--side", side);
         scale.append(title, strip);
         this.box.append(scale);
       }

@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { chromium } from "playwright-core";
 import { tenImages } from "./png.mjs";
+import { touch } from "./touch.mjs";
 
 const [program, modules, model, shots] = process.argv.slice(2);
 const scratch = mkdtempSync(join(tmpdir(), "rrvq-web-"));
@@ -21,12 +22,13 @@ const address = await new Promise((found, failed) => {
   server.stdout.on("data", (text) => found(String(text).split(" ")[0]));
   server.on("exit", (code) => failed(new Error(`rrvq serve ended with ${code}`)));
 });
-const browser = await chromium.launchPersistentContext(join(scratch, "profile"), {
+const launch = (profile, options) => chromium.launchPersistentContext(join(scratch, profile), {
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   headless: true,
-  viewport: { width: 1280, height: 1000 },
   args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+  ...options,
 });
+const browser = await launch("profile", { viewport: { width: 1280, height: 1000 } });
 
 const idle = (page) => page.waitForSelector("body[data-state=ready]:not([data-busy])", { timeout: 120_000 });
 const shot = (page, name) => page.screenshot({ path: join(shots, `${name}.png`) });
@@ -217,6 +219,13 @@ try {
   await shot(page, "narrow");
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "a narrow page does not scroll sideways");
   done("dark and narrow");
+
+  const phone = await launch("phone", { viewport: { width: 390, height: 844 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true });
+  try {
+    await touch({ phone, address, idle, pixels, shot, done, sizes, image: images[1].bytes });
+  } finally {
+    await phone.close();
+  }
 } finally {
   await browser.close();
   server.kill();

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 #[command(
     after_help = "Start with `rrvq demo`: two small models, two minutes, nothing to download."
 )]
+// Flags of every command stand apart from a command's own.
+#[command(next_help_heading = "General options")]
 pub struct Args {
     /// Threads to use; 0 takes all cores. Results are the same bits for any number
     #[arg(long, global = true, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
@@ -47,6 +49,10 @@ pub enum Command {
     Sample(Sample),
     /// Show samples beside the training images that are nearest to them: they are not copies
     Neighbours(Neighbours),
+    /// Go from one image to another through their codes, the top layer first
+    Interpolate(Interpolate),
+    /// How good samples are, as numbers: a Fréchet distance, precision and recall on features learnt from the data
+    Quality(Quality),
     /// Show images beside what a trained model keeps of them
     Reconstruct(Reconstruct),
     /// The codes of images: integer maps of every layer, as safetensors or .npy, for another model to work on
@@ -271,6 +277,57 @@ pub struct Neighbours {
 }
 
 #[derive(Arguments)]
+#[command(after_help = "Example: rrvq interpolate cat.png dog.png --model runs/best --out way.png")]
+pub struct Interpolate {
+    /// The first image (PNG, JPEG, WebP), cropped to a square and resized to the model's size
+    pub first: PathBuf,
+    /// The second image
+    pub second: PathBuf,
+    /// Where the picture goes (PNG): a strip from the first image's codes to the second's
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Run folder, packed file, or name of a built-in model (`rrvq models`)
+    #[arg(long, default_value = "cifar10", value_name = "RUN")]
+    pub model: PathBuf,
+    /// How many pictures, the ends included
+    #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub count: u32,
+    /// Let the prior fill in the layers below those that change, instead of keeping the first image's
+    #[arg(long)]
+    pub fill: bool,
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+#[derive(Arguments)]
+#[command(
+    after_help = "The features are those of a small network that is trained on the data set itself: to tell its labels, or \
+where it has none, to code and decode its images. The numbers compare models on one data set and one feature network; they are \
+not FID, and do not compare with published figures. The network is kept in the cache folder.\n\nExample: rrvq quality runs/best --data data/cifar10"
+)]
+pub struct Quality {
+    /// Run folder, packed file, or name of a built-in model (`rrvq models`)
+    pub run: PathBuf,
+    /// Folder of the data set, if not the one the run was trained on
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// How many samples, and how many test images they are compared with
+    #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u32).range(128..=100_000))]
+    pub count: u32,
+    /// The same seed gives the same samples
+    #[arg(long, default_value_t = 0, value_name = "S")]
+    pub seed: u64,
+    /// 1 samples the model as it is, less is sharper, 0 takes every layer's mode
+    #[arg(long, default_value_t = 1.0, value_name = "T")]
+    pub temperature: f32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+#[derive(Arguments)]
 #[command(group = ArgGroup::new("from").args(["images", "data"]).required(true))]
 pub struct Codes {
     /// Run folder, packed file, or name of a built-in model (`rrvq models`)
@@ -486,9 +543,21 @@ pub struct Study {
     /// Seeds of each model, instead of what the scale has
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: Option<u16>,
+    /// Use the run folder DIR, trained by hand, for the run that a study calls NAME (its folder in OUT/runs/SCALE, with
+    /// the seed or without); repeatable
+    #[arg(long, value_name = "NAME=DIR", value_parser = named_run)]
+    pub run: Vec<(String, PathBuf)>,
     /// Folder for the page, the studies and their runs
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+/// NAME=DIR.
+fn named_run(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, dir)) if !name.is_empty() && !dir.is_empty() => Ok((name.into(), dir.into())),
+        _ => Err("expected NAME=DIR, such as l32-cifar10=runs/l32".into()),
+    }
 }
 
 #[derive(Arguments)]

@@ -282,7 +282,9 @@ pub fn eval(args: &args::Eval) -> Result<()> {
             total.min(args.images)
         },
     );
-    let mut evaluator = Evaluator::new(&device, model, data.as_ref(), batch)?;
+    let objective = config.train.objective;
+    let mut evaluator =
+        Evaluator::for_objective(&device, model, data.as_ref(), batch, objective, None)?;
     let mut record =
         evaluator.evaluate_watched(&mut store, extent, |n| progress.set_position(n as u64))?;
     progress.finish_and_clear();
@@ -345,6 +347,13 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         "reconstruction: {:.4} bits/dim",
         record.reconstruction
     ));
+    if let Some((rate, quality)) = record.rate_and_quality(&config.model) {
+        line(format!(
+            "rate and distortion: {rate:.4} bits a pixel, {quality:.2} dB (PSNR); {:.4} bits/dim at {} squared error a bit",
+            record.objective(&config.train),
+            config.train.bit_worth
+        ));
+    }
     layer_table(&config, &record);
     Ok(())
 }
@@ -374,7 +383,7 @@ fn layer_table(config: &Config, record: &EvalRecord) {
 }
 
 /// Says what to know of the pictures of a model, where its likelihood has something to say.
-fn caution(trained: &Trained) {
+pub fn caution(trained: &Trained) {
     if let Some(text) = rrvq::likelihood::of(&trained.config().model).caution() {
         note(text);
     }

@@ -12,6 +12,7 @@ mod doctor;
 mod launch;
 mod lossy;
 mod output;
+mod pictures;
 mod prior;
 mod serve;
 mod shell;
@@ -49,6 +50,8 @@ fn main() {
         Command::Eval(eval) => commands::eval(eval),
         Command::Sample(sample) => commands::sample(sample),
         Command::Neighbours(args) => commands::neighbours(args),
+        Command::Interpolate(args) => pictures::interpolate(args),
+        Command::Quality(args) => pictures::quality(args),
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),
         Command::Codes(args) => codes::codes(args),
         Command::Decode(args) => codes::decode(args),

@@ -6,6 +6,7 @@ use rrvq::train::Watch;
 use rrvq::{Error, Result};
 use rrvq_study::framework::{self, PAGE, Settings, Stored, Study};
 use rrvq_study::studies::{STUDIES, named};
+use std::time::Instant;
 
 pub fn study(args: &args::Study) -> Result<()> {
     let Some(name) = &args.name else {
@@ -27,12 +28,18 @@ pub fn study(args: &args::Study) -> Result<()> {
         device: args.compute.open()?,
         minutes: args.minutes,
         seeds: args.seeds.map(usize::from),
+        runs: args.run.iter().cloned().collect(),
     };
     watch_for_interrupts()?;
+    let begun = Instant::now();
     let outcome = framework::run(&studies, &settings, &mut Progress);
     let page = out.join(PAGE);
     if page.is_file() {
-        line(format!("page: {}", page.display()));
+        let minutes = begun.elapsed().as_secs_f64() / 60.0;
+        line(format!(
+            "{minutes:.1} minutes in all; page: {}",
+            page.display()
+        ));
     }
     outcome
 }

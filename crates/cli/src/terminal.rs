@@ -2,7 +2,7 @@
 
 use crate::output::manner;
 use indicatif::{ProgressBar, ProgressStyle};
-use rrvq::evaluate::EvalRecord;
+use rrvq::evaluate::{EvalRecord, psnr};
 use rrvq::programs::StepOutcome;
 use rrvq::train::{Started, Watch};
 use std::fmt::Display;
@@ -173,8 +173,12 @@ impl Watch for Follow {
                 perplexity.join(" ")
             ),
         };
+        let quality = match record.squared_error {
+            None => String::new(),
+            Some(error) => format!(", {:.2} dB (PSNR)", psnr(error)),
+        };
         self.say(format!(
-            "{} step {}: {:.4} {} bits/dim ({:.4} reconstruction + {:.4} KL){codes}",
+            "{} step {}: {:.4} {} bits/dim ({:.4} reconstruction + {:.4} KL){quality}{codes}",
             self.label,
             record.step,
             record.bits_per_dim,

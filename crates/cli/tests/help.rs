@@ -14,7 +14,7 @@ const ALL: [&str; 7] = [
     "--help",
 ];
 
-const COMMANDS: [(&str, &[&str]); 32] = [
+const COMMANDS: [(&str, &[&str]); 34] = [
     ("demo", &["--out"]),
     (
         "train",
@@ -89,6 +89,32 @@ const COMMANDS: [(&str, &[&str]); 32] = [
             "--nearest",
             "--seed",
             "--data",
+            "--device",
+            "--precision",
+        ],
+    ),
+    (
+        "interpolate",
+        &[
+            "<FIRST>",
+            "<SECOND>",
+            "--out",
+            "--model",
+            "--count",
+            "--fill",
+            "--device",
+            "--precision",
+        ],
+    ),
+    (
+        "quality",
+        &[
+            "<RUN>",
+            "--data",
+            "--count",
+            "--seed",
+            "--temperature",
+            "--json",
             "--device",
             "--precision",
         ],
@@ -182,6 +208,7 @@ const COMMANDS: [(&str, &[&str]); 32] = [
             "--precision",
             "--minutes",
             "--seeds",
+            "--run",
             "--out",
         ],
     ),

@@ -157,6 +157,53 @@ fn minutes_settle_the_steps_of_a_study() {
 }
 
 #[test]
+fn a_run_trained_by_hand_stands_in_for_a_studys_own() {
+    let scratch = Scratch::new();
+    let train = ["train", "--preset", "mlp-swatches", "--steps", "5"];
+    scratch
+        .run(&[&train[..], &["--set", "train.lr=1e-3", "--out", "hand"]].concat())
+        .done();
+    let before = scratch.checkpoint("hand");
+    let study = |run: &str| {
+        let args = ["study", "mlp", "--scale", "smoke", "--seeds", "1"];
+        scratch.run(&[&args[..], &["--run", run, "--out", "out"]].concat())
+    };
+    study("mlp-swatches=hand").done();
+    assert!(!scratch.path("out/runs/smoke/mlp-swatches-seed0").exists());
+    assert_eq!(scratch.checkpoint("hand"), before);
+    let stored = section(&scratch, "mlp");
+    let html = stored["html"].as_str().unwrap();
+    assert!(
+        html.contains("was trained by itself") && html.contains("train.lr = 0.001"),
+        "{html}"
+    );
+    assert!(
+        stored["command"]
+            .as_str()
+            .unwrap()
+            .contains("--run mlp-swatches=DIR")
+    );
+    study("swatches=hand").refused(&["no study asked for a run called swatches", "out/runs/smoke"]);
+    study("mlp-swatches=none").refused(&["none"]);
+    let other = [
+        "train",
+        "--preset",
+        "tiny-swatches",
+        "--steps",
+        "2",
+        "--out",
+        "small",
+    ];
+    scratch.run(&other).done();
+    study("mlp-swatches=small").refused(&["small", "8×8", "32×32"]);
+    let wrong = study("hand");
+    assert!(
+        wrong.code == Some(2) && wrong.err.contains("NAME=DIR"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
 fn mistakes_are_told() {
     let scratch = Scratch::new();
     let study = |args: &[&str]| scratch.run(&[&["study"], args].concat());

@@ -52,6 +52,7 @@
 #![warn(missing_docs)]
 
 pub mod bench;
+pub mod between;
 pub mod cluster;
 pub mod codes;
 pub mod config;

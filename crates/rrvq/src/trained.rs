@@ -404,7 +404,9 @@ impl Trained {
 
     /// Bits per dim and use of the codes over images of a data set, with hard samples.
     pub fn evaluate(&self, data: &dyn Dataset, extent: Extent) -> Result<EvalRecord> {
-        let mut evaluator = Evaluator::new(&self.device, &self.model, data, BATCH)?;
+        let objective = self.config.train.objective;
+        let mut evaluator =
+            Evaluator::for_objective(&self.device, &self.model, data, BATCH, objective, None)?;
         let mut record = evaluator.evaluate(&mut self.store(), extent)?;
         record.step = self.step as usize;
         Ok(record)

@@ -1,8 +1,8 @@
 //! Whether the settings of a configuration make sense together.
 
 use crate::config::{
-    Backbone, Codes, Config, Crop, CropWord, DataConfig, Estimator, ModelConfig, PriorConfig,
-    Schedule, TrainConfig,
+    Backbone, Codes, Config, Crop, CropWord, DataConfig, Estimator, ModelConfig, Objective,
+    PriorConfig, Schedule, TrainConfig,
 };
 use crate::error::{Error, Result};
 use crate::latent;
@@ -35,6 +35,8 @@ impl Config {
         )?;
         check_estimator(model, train)?;
         check_split(model, train)?;
+        check_decoder_share(model, train)?;
+        check_objective(model, train)?;
         above_zero("train.lr", train.lr)?;
         at_least_zero("train.code_lr", train.code_lr)?;
         at_least_zero("train.logvar_lr", train.logvar_lr)?;
@@ -118,6 +120,25 @@ fn check_split(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
     )))
 }
 
+/// A likelihood of pixels apart from each other is the decoder's own already, and VIMCO weighs samples by one likelihood.
+fn check_decoder_share(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
+    let share = train.decoder_share;
+    if !(0.0..=1.0).contains(&share) {
+        return Err(Error::new(format!(
+            "train.decoder_share is {share}; expected a number from 0 to 1"
+        )));
+    }
+    let bins = likelihood::find(&model.likelihood)?.bins(model);
+    let causal = bins.is_some_and(|bins| bins.causal);
+    if share == 0.0 || causal && train.estimator != Estimator::Vimco {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "train.decoder_share is {share}, which needs model.likelihood = \"mixture-causal\" and train.estimator = \"pathwise\"; \
+         set these, or set it to 0"
+    )))
+}
+
 /// VIMCO weighs samples by their probabilities, so there must be some, and more than one sample.
 fn check_estimator(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
     if train.estimator != Estimator::Vimco {
@@ -134,6 +155,28 @@ fn check_estimator(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
     if train.kl_warmup > 0 {
         return Err(Error::new(
             "train.kl_warmup is set, but train.estimator is \"vimco\", whose bound has no KL of its own to warm up; set it to 0",
+        ));
+    }
+    Ok(())
+}
+
+/// Squared error is of means, so there must be one for each pixel; VIMCO weighs by a likelihood.
+fn check_objective(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
+    above_zero("train.bit_worth", train.bit_worth)?;
+    if train.objective != Objective::RateDistortion {
+        return Ok(());
+    }
+    if !likelihood::find(&model.likelihood)?.has_plain_means() {
+        return Err(Error::new(format!(
+            "train.objective is \"rate-distortion\", which needs one mean for each pixel, but model.likelihood is \"{}\"; \
+             set it to \"logistic\" or \"logistic-channel\"",
+            model.likelihood
+        )));
+    }
+    if train.estimator == Estimator::Vimco {
+        return Err(Error::new(
+            "train.objective is \"rate-distortion\", but train.estimator is \"vimco\", which weighs samples by their \
+             likelihood; set the estimator to \"pathwise\"",
         ));
     }
     Ok(())
@@ -496,9 +539,12 @@ mod tests {
             ("train.lr=-1", "train.lr"),
             ("train.skip_norm=-1", "train.skip_norm"),
             ("train.code_lr=-1", "train.code_lr"),
+            ("train.bit_worth=0", "train.bit_worth"),
             ("train.logvar_lr=nan", "train.logvar_lr"),
             ("train.ema=1", "train.ema"),
             ("train.plateau_factor=1.5", "train.plateau_factor"),
+            ("train.decoder_share=0.5", "mixture-causal"),
+            ("train.decoder_share=-1", "from 0 to 1"),
             ("model.temperature.end=0", "model.temperature.end"),
             ("model.image_channels=2", "model.image_channels"),
             ("model.log_scale=inf", "model.log_scale"),
@@ -538,5 +584,17 @@ mod tests {
         assert!(said(&[vimco, "train.particles=1"]).contains("train.particles"));
         assert!(said(&[vimco, "model.latent=gaussian"]).contains("model.latent is \"gaussian\""));
         assert!(said(&[vimco, "train.kl_warmup=3"]).contains("train.kl_warmup"));
+    }
+
+    #[test]
+    fn rate_and_distortion_need_a_mean_for_each_pixel() {
+        let wanted = "train.objective=rate-distortion";
+        assert!(said(&[wanted, "model.likelihood=mixture"]).contains("model.likelihood"));
+        assert!(said(&[wanted, "train.estimator=vimco"]).contains("train.estimator"));
+        let mut config = Config::default();
+        for change in [wanted, "model.likelihood=logistic-channel"] {
+            config.set(change).unwrap();
+        }
+        config.validate().unwrap();
     }
 }

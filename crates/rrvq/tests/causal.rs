@@ -200,3 +200,47 @@ fn probabilities_of_the_last_sample_sum_to_one() {
         assert!((sum - 1.0).abs() < 1e-3, "{sum}");
     }
 }
+
+/// A share of 0 leaves the loss as it is, a share of 1 makes it that of the plain mixture with the same decoder.
+#[test]
+fn a_share_of_the_decoder_goes_from_the_causal_mixture_to_the_plain_one() {
+    use rrvq::programs::{Model, objective};
+    let mut base = Config::preset("tiny-swatches").unwrap();
+    for change in ["model.mixtures=2", "train.batch=4"] {
+        base.set(change).unwrap();
+    }
+    let data = rrvq::dataset::Swatches::for_config(&base);
+    let images = rrvq::dataset::Batches::new(&data, 1, 4, false)
+        .at(0)
+        .to_vec();
+    let loss = |likelihood: &str, share: f64| {
+        let mut config = base.clone();
+        config
+            .set(&format!("model.likelihood={likelihood}"))
+            .unwrap();
+        config.train.decoder_share = share;
+        let model = Model::new(&config.model);
+        let g = Graph::new();
+        let loss = objective(&g, &model, &config.train).1;
+        let mut store = model.initial(&Device::Cpu, 1, &images).unwrap();
+        let mut program = Program::new(&Device::Cpu, &g, &model.layout, &[("loss", loss)]).unwrap();
+        let inputs = [
+            ("images", Data::U8(&images)),
+            ("counter", Data::U32(&[1, 0, 0, 0])),
+            ("tau", Data::F32(&[1.0])),
+            ("noise_scale", Data::F32(&[1.0])),
+        ];
+        program.run(&mut store, &inputs).unwrap();
+        program.output("loss").unwrap()[0] as f64
+    };
+    let (causal, half, alone) = (
+        loss("mixture-causal", 0.0),
+        loss("mixture-causal", 0.5),
+        loss("mixture-causal", 1.0),
+    );
+    assert!(
+        (half - (causal + alone) / 2.0).abs() < 1e-5,
+        "{causal} {half} {alone}"
+    );
+    assert!((causal - alone).abs() > 1e-3, "{causal} {alone}");
+}

@@ -27,7 +27,7 @@ fn trained(preset: &str, changes: &[&str]) -> (Vec<f64>, Vec<f32>) {
 /// Everything that crosses shards, on: free bits, splits, revived codes, data-dependent starts, Gaussians.
 #[test]
 fn shards_train_the_model_of_whole_batches() {
-    let cases: [(&str, &[&str]); 4] = [
+    let cases: [(&str, &[&str]); 6] = [
         (
             "tiny-swatches",
             &["model.free_bits=0.05", "train.split_every=4"],
@@ -47,6 +47,14 @@ fn shards_train_the_model_of_whole_batches() {
         (
             "tiny-swatches",
             &["model.latent=bernoulli", "train.batch=2"],
+        ),
+        (
+            "tiny-swatches",
+            &["train.objective=rate-distortion", "train.bit_worth=30"],
+        ),
+        (
+            "tiny-swatches",
+            &["model.likelihood=mixture-causal", "train.decoder_share=0.3"],
         ),
     ];
     for (preset, changes) in cases {

@@ -22,7 +22,7 @@ class Bar:
         if not self.show:
             return
         try:
-            from tqdm.auto import tqdm
+            from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
         except ImportError:
             return
         self.bar = tqdm(total=total, initial=done, desc=self.label)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +112,7 @@ class Tokens:
             return
         if not name.endswith(".npz"):
             raise Error(f"{name} ends in neither .npz nor .safetensors; expected one of these for tokens")
-        arrays = {f"layer.{i + 1}": map for i, map in enumerate(self.codes)}
+        arrays: Dict[str, Any] = {f"layer.{i + 1}": map for i, map in enumerate(self.codes)}
         arrays["sizes"] = np.array(self.sizes, dtype=np.int32)
         arrays["sequences"] = self.sequences()
         if self.labels is not None:

@@ -12,7 +12,7 @@ sums depend on the machine, may take the other one; for files and for exact resu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Type, cast
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class Block(nn.Module):
         self.factor, self.resize = factor, resize
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.b(F.elu(self.a(F.elu(x)))) * self.factor
+        h: Tensor = self.b(F.elu(self.a(F.elu(x)))) * self.factor
         if self.resize == "down":
             x = F.avg_pool2d(x, 2)
         if self.resize == "up":
@@ -83,11 +83,28 @@ def rows(x: Tensor, width: int) -> Tensor:
     return x.permute(0, 2, 3, 1).reshape(-1, width)
 
 
-class Responsibilities(nn.Module):
+class Latent(nn.Module):
+    """The codes of a layer: scores of all of them, and the vector that each stands for."""
+
+    width: int
+    prior_width: int
+    mean: Tensor
+
+    def __init__(self, weights: Weights, name: str, config: Dict[str, Any]) -> None:
+        super().__init__()
+
+    def posterior(self, e: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def prior(self, numbers: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Responsibilities(Latent):
     """Codes by their responsibilities: −½ Σ_d [(e_d − μ_kd)² / σ²_kd + log σ²_kd], up to what all codes share."""
 
-    def __init__(self, weights: Weights, name: str, config: Dict[str, Any], _layer: int) -> None:
-        super().__init__()
+    def __init__(self, weights: Weights, name: str, config: Dict[str, Any]) -> None:
+        super().__init__(weights, name, config)
         mean = weights[f"{name}.mean"]
         logvar = weights.get(f"{name}.logvar", torch.zeros(1, 1)).expand_as(mean)
         inverse = (-logvar).exp()
@@ -106,13 +123,13 @@ class Responsibilities(nn.Module):
         return numbers if self.direct else self.posterior(numbers)
 
 
-class Nearest(nn.Module):
+class Nearest(Latent):
     """The nearest code of a codebook, all of them equally likely a priori."""
 
     prior_width = 0
 
-    def __init__(self, weights: Weights, name: str, _config: Dict[str, Any], _layer: int) -> None:
-        super().__init__()
+    def __init__(self, weights: Weights, name: str, config: Dict[str, Any]) -> None:
+        super().__init__(weights, name, config)
         self.mean = nn.Parameter(weights[f"{name}.mean"].clone())
         self.width = self.mean.shape[1]
 
@@ -120,11 +137,11 @@ class Nearest(nn.Module):
         return e @ self.mean.T - 0.5 * (self.mean**2).sum(-1)
 
 
-class Scalars(nn.Module):
+class Scalars(Latent):
     """A few numbers in [−1, 1], each rounded to one of some levels; codes are all combinations, the last the fastest."""
 
-    def __init__(self, _weights: Weights, _name: str, config: Dict[str, Any], _layer: int) -> None:
-        super().__init__()
+    def __init__(self, weights: Weights, name: str, config: Dict[str, Any]) -> None:
+        super().__init__(weights, name, config)
         levels = config.get("options", {}).get("levels", [8, 8, 4])
         values = [torch.linspace(-1, 1, count) for count in levels]
         grid = torch.stack(torch.meshgrid(*values, indexing="ij"), dim=-1)
@@ -141,7 +158,7 @@ class Scalars(nn.Module):
         return 2 * (mean * precision) @ self.mean.T - precision @ (self.mean**2).T
 
 
-LATENTS = {"code": Responsibilities, "nearest": Nearest, "fsq": Scalars}
+LATENTS: Dict[str, Type[Latent]] = {"code": Responsibilities, "nearest": Nearest, "fsq": Scalars}
 
 
 class Layer(nn.Module):
@@ -151,7 +168,7 @@ class Layer(nn.Module):
         super().__init__()
         name = f"layer.{index + 1}"
         self.side, self.features = sizes
-        self.codes = LATENTS[config["latent"]](weights, f"{name}.codes", config, index)
+        self.codes = LATENTS[config["latent"]](weights, f"{name}.codes", config)
         blocks = config["ladder_blocks"]
 
         def around(which: str, grows: str) -> nn.ModuleList:
@@ -186,7 +203,8 @@ class Layer(nn.Module):
         z = F.embedding(codes.long(), self.codes.mean)
         # A fully connected layer has one pixel with all positions in its channels.
         z = z.reshape(codes.shape[0], self.features, self.features, -1).permute(0, 3, 1, 2)
-        return self.down(down) + blocks(ladder(z))
+        d: Tensor = self.down(down) + blocks(ladder(z))
+        return d
 
 
 class LogisticMean(nn.Module):
@@ -293,7 +311,7 @@ class Hierarchy(nn.Module):
         scores: List[Tensor] = []
         codes: List[Tensor] = []
         for i in reversed(range(len(up))):
-            layer = self.layers[i]
+            layer = cast(Layer, self.layers[i])
             found = layer.posterior(up[i], d).reshape(-1, layer.side, layer.side, layer.codes.mean.shape[0])
             scores.insert(0, found)
             codes.insert(0, found.argmax(-1) if given is None else given[i])
@@ -312,7 +330,7 @@ class Hierarchy(nn.Module):
         d = self.top.expand(codes[0].shape[0], -1, -1, -1)
         missing = len(self.layers) - len(codes)
         for i in reversed(range(len(self.layers))):
-            layer = self.layers[i]
+            layer = cast(Layer, self.layers[i])
             if i >= missing:
                 here = codes[i - missing]
             else:
@@ -322,7 +340,7 @@ class Hierarchy(nn.Module):
         # Sub-pixels are the slow part of our channels and the fast part of PyTorch's.
         n, _, h, w = raw.shape
         raw = raw.reshape(n, self.factor**2, -1, h, w).transpose(1, 2).reshape(n, -1, h, w)
-        mean = self.likelihood(F.pixel_shuffle(raw, self.factor))
+        mean: Tensor = self.likelihood(F.pixel_shuffle(raw, self.factor))
         return ((mean + 0.5) * 256 - 0.5).clamp(0, 255)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -146,10 +146,16 @@ const GROUPS: Groups = presets![
     ],
     "CelebA, 64×64: for a GPU": [
         "best-celeba",
+        "compact-celeba",
         "l32-celeba",
         "l5-celeba",
         "rvq-celeba",
         "spatial32-celeba",
+        "rd-l5-celeba",
+        "rd-celeba",
+    ],
+    "CelebA, 64×64, small: minutes on a two-core CPU": [
+        "small-rd-celeba",
     ],
 ];
 

@@ -173,6 +173,10 @@ section! {
         estimator: Estimator = Estimator::Pathwise,
         /// Samples an image in training, for "vimco".
         particles: usize = 5,
+        /// What training lowers: the negative "elbo", or the "rate-distortion" of lossy files: bits of codes and squared error, weighed by `bit_worth`.
+        objective: Objective = Objective::Elbo,
+        /// Squared error (in steps of a byte) that a bit is worth, under "rate-distortion": more gives smaller files and worse pictures.
+        bit_worth: f64 = 50.0,
         /// The optimiser: "adamax" or "adam".
         optimiser: Optimiser = Optimiser::AdaMax,
         /// Learning rate, after the warm-up and before the schedule lowers it.
@@ -197,6 +201,8 @@ section! {
         warmup: usize = 0,
         /// Steps over which the weight of the KL in the loss rises from zero to one.
         kl_warmup: usize = 0,
+        /// Share of the likelihood in training that is the decoder's without the pixels before, so that latents carry the picture; for "mixture-causal".
+        decoder_share: f64 = 0.0,
         /// Steps between looks at the codes, in the first three quarters of a run: those that hardly any image uses become halves of those that many use; 0 lets them be.
         split_every: usize = 0,
         /// Learning rate over the run: "constant", "cosine" (down to `lr_floor`) or "plateau" (lowered when stuck).
@@ -305,6 +311,16 @@ choice! {
         Pathwise = "pathwise",
         /// From the weights of several samples of an image (Mnih and Rezende 2016).
         Vimco = "vimco",
+    }
+}
+
+choice! {
+    /// What training lowers.
+    pub enum Objective {
+        /// The negative ELBO: bits per dim.
+        Elbo = "elbo",
+        /// KL in bits, and squared error of the means over `bit_worth`.
+        RateDistortion = "rate-distortion",
     }
 }
 

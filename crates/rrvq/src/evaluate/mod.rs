@@ -5,13 +5,14 @@
 
 pub(crate) mod record;
 
-pub use record::{EvalRecord, Usage};
+pub use record::{EvalRecord, Usage, psnr};
 
+use crate::config::Objective;
 use crate::dataset::{Dataset, Split, bank};
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::latent;
-use crate::model::hierarchy::nats_per_dim;
+use crate::model::hierarchy::{dims, nats_per_dim};
 use crate::programs::{Inference, Model, Scorer, Scores};
 use rrvq_tensor::device::RowBank;
 use rrvq_tensor::rng::counter;
@@ -53,30 +54,32 @@ impl<'a> Evaluator<'a> {
         data: &'a dyn Dataset,
         batch: usize,
     ) -> Result<Self> {
-        Ok(Evaluator {
-            device: device.clone(),
-            model: model.clone(),
-            data,
-            scorer: Scorer::new(device, model, batch)?,
-            group: None,
-            banks: Vec::new(),
-        })
+        Self::for_objective(device, model, data, batch, Objective::Elbo, None)
     }
 
-    /// One of several processes that evaluate together, each a part of the batches. All of them get the whole result.
-    pub fn in_group(
+    /// The same for a model trained for an objective, which may need squared errors. In a group each process evaluates a part
+    /// of the batches, and all of them get the whole result.
+    pub fn for_objective(
         device: &Device,
         model: &Model,
         data: &'a dyn Dataset,
         batch: usize,
-        group: &Group,
+        objective: Objective,
+        group: Option<&Group>,
     ) -> Result<Self> {
         Ok(Evaluator {
             device: device.clone(),
             model: model.clone(),
             data,
-            scorer: Scorer::of_parts(device, model, batch / group.shards())?,
-            group: Some(group.clone()),
+            scorer: match (group, objective) {
+                (Some(group), _) => {
+                    let errors = objective == Objective::RateDistortion;
+                    Scorer::of_parts(device, model, batch / group.shards(), errors)?
+                }
+                (None, Objective::Elbo) => Scorer::new(device, model, batch)?,
+                (None, Objective::RateDistortion) => Scorer::with_errors(device, model, batch)?,
+            },
+            group: group.cloned(),
             banks: Vec::new(),
         })
     }
@@ -202,6 +205,7 @@ struct Sum {
     log_likelihood: f64,
     kl: Vec<f64>,
     tally: Vec<Vec<u64>>,
+    squared_error: Option<f64>,
 }
 
 impl Sum {
@@ -213,6 +217,7 @@ impl Sum {
             log_likelihood: 0.0,
             kl: vec![0.0; config.layers()],
             tally: (0..config.layers()).filter_map(tally).collect(),
+            squared_error: None,
         }
     }
 
@@ -221,6 +226,7 @@ impl Sum {
             images: scores.log_likelihood.len(),
             log_likelihood: total(&scores.log_likelihood),
             kl: scores.kl.iter().map(|kl| total(kl)).collect(),
+            squared_error: scores.squared_error.as_ref().map(|errors| total(errors)),
             tally: scores.tally.clone(),
         }
     }
@@ -231,6 +237,9 @@ impl Sum {
         for (sum, kl) in self.kl.iter_mut().zip(&part.kl) {
             *sum += kl;
         }
+        if let Some(errors) = part.squared_error {
+            self.squared_error = Some(self.squared_error.unwrap_or(0.0) + errors);
+        }
         for (sum, tally) in self.tally.iter_mut().zip(&part.tally) {
             sum.iter_mut().zip(tally).for_each(|(s, t)| *s += t);
         }
@@ -239,7 +248,10 @@ impl Sum {
     /// Eight bytes for each number, in the order of the fields.
     fn to_bytes(&self) -> Vec<u8> {
         let floats = [&self.log_likelihood].into_iter().chain(&self.kl);
-        let words = [self.images as u64].into_iter();
+        let errors = self.squared_error.unwrap_or(0.0);
+        let floats = floats.chain([&errors]);
+        let has_errors = self.squared_error.is_some() as u64;
+        let words = [self.images as u64, has_errors].into_iter();
         let words = words.chain(floats.map(|v| v.to_bits()));
         let words = words.chain(self.tally.iter().flatten().copied());
         words.flat_map(u64::to_le_bytes).collect()
@@ -250,10 +262,12 @@ impl Sum {
         let word = |b: &[u8]| b.iter().rev().fold(0, |word, b| word << 8 | u64::from(*b));
         let mut words = bytes.chunks_exact(8).map(word);
         let mut next = || words.next().unwrap_or(0);
+        let (images, has_errors) = (next() as usize, next() == 1);
         Sum {
-            images: next() as usize,
+            images,
             log_likelihood: f64::from_bits(next()),
             kl: self.kl.iter().map(|_| f64::from_bits(next())).collect(),
+            squared_error: Some(f64::from_bits(next())).filter(|_| has_errors),
             tally: self
                 .tally
                 .iter()
@@ -277,6 +291,10 @@ impl Sum {
             reconstruction,
             position_bits: self.kl.iter().zip(sides).map(position).collect(),
             kl,
+            squared_error: self.squared_error.map(|sum| {
+                let values = self.images * dims(&model.config);
+                sum / values as f64
+            }),
             usage: self.tally.iter().map(|c| Usage::of(c)).collect(),
             seconds: start.elapsed().as_secs_f64(),
         }

@@ -1,5 +1,6 @@
 //! What an evaluation finds, as it is logged.
 
+use crate::config::{ModelConfig, Objective, TrainConfig};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// What an evaluation found.
@@ -23,6 +24,9 @@ pub struct EvalRecord {
     /// The same in bits a position; older logs have none.
     #[serde(default, deserialize_with = "numbers")]
     pub position_bits: Vec<f64>,
+    /// Mean squared error of a value, in steps of a byte; only of models trained for a rate and a distortion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub squared_error: Option<f64>,
     /// How each layer's codes are used, bottom first.
     pub usage: Vec<Usage>,
     /// Seconds the evaluation took.
@@ -36,6 +40,27 @@ impl EvalRecord {
         let all = self.usage.iter().map(|u| u.used + u.dead).sum();
         (all > 0).then_some((used, all))
     }
+
+    /// What training lowers, in bits a dimension.
+    pub fn objective(&self, train: &TrainConfig) -> f64 {
+        match (train.objective, self.squared_error) {
+            (Objective::RateDistortion, Some(error)) => {
+                self.kl.iter().sum::<f64>() + error / train.bit_worth
+            }
+            _ => self.bits_per_dim,
+        }
+    }
+
+    /// Rate in bits a pixel, and quality in decibels (PSNR), of a model trained for both.
+    pub fn rate_and_quality(&self, model: &ModelConfig) -> Option<(f64, f64)> {
+        let rate = self.kl.iter().sum::<f64>() * model.image_channels as f64;
+        Some((rate, psnr(self.squared_error?)))
+    }
+}
+
+/// Peak signal-to-noise ratio of a mean squared error of bytes, in decibels; infinite where there is no error.
+pub fn psnr(squared_error: f64) -> f64 {
+    10.0 * (255.0 * 255.0 / squared_error).log10()
 }
 
 /// How the codes of a layer are used.

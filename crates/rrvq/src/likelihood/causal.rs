@@ -10,7 +10,8 @@
 //!
 //! The decoder gives a_k, within ±1, and b for each pixel and channel. So means can follow the neighbours' values alone:
 //! the models trained so far leave the picture to the errors, the decoder's own means turn grey, and latents no longer carry
-//! colours. `model.causal_gain` above 0 keeps Σ |a_k| below it; whether that brings the colours back is not known yet.
+//! colours. `model.causal_gain` above 0 keeps Σ |a_k| below it; `train.decoder_share` trains the mixture without its
+//! neighbours beside it. What either does for the colours is in `docs/experiments/causal.md`.
 //!
 //! Errors are of the decoder alone, before any of this, so that
 //! all pixels of a known image are computed at once, and a lossless codec goes through them one by one with a few products
@@ -168,6 +169,10 @@ impl<'g> Pixels<'g> for Causal<'g> {
                 inverses[c] * narrowing.slice(1, c, 1),
             )
         })
+    }
+
+    fn log_likelihood_of_decoder(&self, bytes: Var<'g>) -> Option<Var<'g>> {
+        Some(self.mixture.log_likelihood(bytes))
     }
 
     /// The expectation of the decoder alone: what is expected before any pixel is known.

@@ -47,6 +47,10 @@ impl Likelihood for Kind {
         }
     }
 
+    fn has_plain_means(&self) -> bool {
+        true
+    }
+
     fn channels(&self, config: &ModelConfig) -> usize {
         config.image_channels
     }
@@ -79,9 +83,12 @@ impl Likelihood for Kind {
 
 impl<'g> Pixels<'g> for Logistic<'g> {
     fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g> {
-        let log_p = log_mass(bytes, self.mean, self.inverse_scale, BIN);
-        let n = bytes.dim(0);
-        log_p.reshape(&[n, bytes.size() / n]).sum_last()
+        per_image(log_mass(bytes, self.mean, self.inverse_scale, BIN))
+    }
+
+    fn log_likelihood_of_scales(&self, bytes: Var<'g>) -> Option<Var<'g>> {
+        let mean = self.mean.detach();
+        Some(per_image(log_mass(bytes, mean, self.inverse_scale, BIN)))
     }
 
     fn mean(&self) -> Var<'g> {
@@ -100,6 +107,12 @@ impl<'g> Pixels<'g> for Logistic<'g> {
         ];
         g.concat(&parts, 1)
     }
+}
+
+/// Sums over all values of each image, [n, 1].
+fn per_image(values: Var<'_>) -> Var<'_> {
+    let n = values.dim(0);
+    values.reshape(&[n, values.size() / n]).sum_last()
 }
 
 /// log of the mass a logistic has on each byte's bin; bins have the given width and 128 of them lie below zero.

@@ -52,6 +52,11 @@ pub trait Likelihood: Sync {
         None
     }
 
+    /// Whether a pixel has one mean and scales of the whole model, so that means can be trained for squared error alone.
+    fn has_plain_means(&self) -> bool {
+        false
+    }
+
     /// Channels the decoder must give for each pixel.
     fn channels(&self, config: &ModelConfig) -> usize;
 
@@ -66,6 +71,17 @@ pub trait Likelihood: Sync {
 pub trait Pixels<'g> {
     /// log p(x) of each image in nats, [n, 1]; `bytes` are the pixel values 0 … 255 as f32.
     fn log_likelihood(&self, bytes: Var<'g>) -> Var<'g>;
+
+    /// The same with every pixel given the latents alone, where [`Pixels::log_likelihood`] looks at other pixels too.
+    fn log_likelihood_of_decoder(&self, _bytes: Var<'g>) -> Option<Var<'g>> {
+        None
+    }
+
+    /// The value of [`Pixels::log_likelihood`], of which no gradient reaches the means: for scales while means follow another objective. None
+    /// where [`Likelihood::has_plain_means`] is false.
+    fn log_likelihood_of_scales(&self, _bytes: Var<'g>) -> Option<Var<'g>> {
+        None
+    }
 
     /// Mean of each pixel, [n, h, w, channels]; bytes span [−0.5, 0.5].
     fn mean(&self) -> Var<'g>;

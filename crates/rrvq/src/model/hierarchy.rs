@@ -29,6 +29,8 @@ pub struct Hierarchy<'g> {
 pub struct Elbo<'g> {
     /// log p(x | z) of each image in nats, [n, 1].
     pub log_likelihood: Var<'g>,
+    /// The same with every pixel given the latents alone, where the likelihood looks at other pixels too.
+    pub log_likelihood_of_decoder: Option<Var<'g>>,
     /// KL of each layer and image in nats, [n, 1] each.
     pub kl: Vec<Var<'g>>,
     /// The same of each position, [n · M, 1] each.
@@ -43,6 +45,10 @@ pub struct Elbo<'g> {
     pub moved: Vec<Moved<'g>>,
     /// Mean of each pixel, in bytes: 0 … 255, [n, h, w, channels].
     pub picture: Var<'g>,
+    /// Squared error of the means, before they are clipped to 0 … 255, over all values of each image, [n, 1].
+    pub squared_error: Var<'g>,
+    /// log p(x | z) for the gradient of the likelihood's scales alone, where means can follow another objective.
+    scales: Option<Var<'g>>,
     /// log p(x, z) − log q(z | x) of the sample, [n, 1]; only where it was asked for.
     pub log_weight: Option<Var<'g>>,
     /// log q(z | x) of the sample, likewise.
@@ -138,6 +144,7 @@ impl<'g> Hierarchy<'g> {
         });
         Elbo {
             log_likelihood,
+            log_likelihood_of_decoder: pixels.log_likelihood_of_decoder(bytes),
             samples: layers.iter().map(|l| l.z).collect(),
             kl: layers.iter().map(|l| per_image(l.kl)).collect(),
             kl_rows: layers.iter().map(|l| l.kl).collect(),
@@ -148,6 +155,11 @@ impl<'g> Hierarchy<'g> {
                 .reduce(|a, b| a + b),
             moved: layers.iter_mut().filter_map(|l| l.moved.take()).collect(),
             picture: to_bytes(pixels.mean()),
+            squared_error: {
+                let error = in_bytes(pixels.mean()) - bytes;
+                per_image(error * error)
+            },
+            scales: pixels.log_likelihood_of_scales(bytes),
             log_weight,
             log_q: weights
                 .iter()
@@ -318,7 +330,12 @@ impl<'g> Hierarchy<'g> {
 
 /// Means as bytes.
 pub(super) fn to_bytes<'g>(mean: Var<'g>) -> Var<'g> {
-    ((mean + 0.5) * 256.0 - 0.5).clamp(0.0, 255.0)
+    in_bytes(mean).clamp(0.0, 255.0)
+}
+
+/// The same where a mean may lie beyond the last byte: that must not end its gradient.
+fn in_bytes<'g>(mean: Var<'g>) -> Var<'g> {
+    (mean + 0.5) * 256.0 - 0.5
 }
 
 impl<'g> Elbo<'g> {
@@ -330,6 +347,14 @@ impl<'g> Elbo<'g> {
         let pieces = self.kl.iter().chain([&self.log_likelihood]);
         let sums: Vec<Var<'g>> = pieces.chain(&self.penalty).map(|v| v.sum()).collect();
         Some(g.all_sums(&sums))
+    }
+
+    /// One of the [totals](Self::totals), or the sum of what it is the total of.
+    fn total(&self, index: usize, own: Var<'g>) -> Var<'g> {
+        match self.totals() {
+            Some(totals) => totals[index],
+            None => own.sum(),
+        }
     }
 
     /// Sums over the whole batch: log p(x | z), and the KL of each layer, each [1].
@@ -354,17 +379,40 @@ impl<'g> Elbo<'g> {
 
     /// The same with the KL counted `weight` times, for a warm-up of the KL.
     pub fn weighted_loss(&self, config: &ModelConfig, weight: Var<'g>) -> Var<'g> {
+        let worth = self.total(self.kl.len(), self.log_likelihood);
+        self.with_rate(config, weight, worth)
+    }
+
+    /// Bits of the codes and squared error, of which a bit is worth `bit_worth`; in bits a dimension, the KL counted
+    /// `weight` times. It is the ELBO of a Gaussian whose variance is `bit_worth` / (2 ln 2), less its constant.
+    ///
+    /// The scales of the likelihood still follow it, so that bits per dim stay what the means are worth.
+    ///
+    /// # Panics
+    /// Where the likelihood has no plain means, which [`crate::config::Config::validate`] refuses.
+    pub fn rate_distortion(
+        &self,
+        config: &ModelConfig,
+        weight: Var<'g>,
+        bit_worth: f64,
+    ) -> Var<'g> {
+        let scales = self.scales.expect("the likelihood has plain means").sum();
+        let nats = std::f64::consts::LN_2 / bit_worth;
+        let distortion = self.squared_error.sum() * nats as f32;
+        // Of no value, but with a gradient.
+        let follow = scales - scales.detach();
+        self.with_rate(config, weight, (follow - distortion).all_sum())
+    }
+
+    /// The KL within free bits, counted `weight` times, less what the pictures are worth (in nats, summed over the batch);
+    /// in bits a dimension.
+    fn with_rate(&self, config: &ModelConfig, weight: Var<'g>, worth: Var<'g>) -> Var<'g> {
         let g = self.log_likelihood.graph();
         let n = (g.shards() * self.log_likelihood.dim(0)) as f32;
-        let totals = self.totals();
-        let total = |i: usize, own: Var<'g>| match &totals {
-            Some(totals) => totals[i],
-            None => own.sum(),
-        };
         let layers = self.kl.len();
         let mut kl_total = g.scalar(0.0);
         for (layer, kl) in self.kl.iter().enumerate() {
-            let mean = total(layer, *kl) * (1.0 / n);
+            let mean = self.total(layer, *kl) * (1.0 / n);
             let positions = (config.sides()[layer] * config.sides()[layer]) as f32;
             let floor = config.free_bits as f32 * positions;
             kl_total = kl_total
@@ -374,12 +422,21 @@ impl<'g> Elbo<'g> {
                     mean
                 };
         }
-        let nats = kl_total * weight - total(layers, self.log_likelihood) * (1.0 / n);
+        let nats = kl_total * weight - worth * (1.0 / n);
         let nats = match self.penalty {
-            Some(penalty) => nats + total(layers + 1, penalty) * (1.0 / n),
+            Some(penalty) => nats + self.total(layers + 1, penalty) * (1.0 / n),
             None => nats,
         };
         nats * (1.0 / nats_per_dim(config)) as f32
+    }
+
+    /// What is added to the loss, in bits a dimension, for the likelihood to be `share` of it that of the decoder alone;
+    /// none where the likelihood is that anyway.
+    pub fn decoder_share(&self, config: &ModelConfig, share: f64) -> Option<Var<'g>> {
+        let alone = self.log_likelihood_of_decoder.filter(|_| share > 0.0)?;
+        let n = (alone.graph().shards() * alone.dim(0)) as f64;
+        let scale = share / (n * nats_per_dim(config));
+        Some((self.log_likelihood - alone).sum().all_sum() * scale as f32)
     }
 }
 

@@ -85,6 +85,8 @@ pub struct Scorer {
     layers: usize,
     /// Codes of each layer, bottom first; none where latents are Gaussians.
     codes: Vec<usize>,
+    /// Whether it scores squared errors, too.
+    errors: bool,
 }
 
 /// What a scorer finds in the images of a batch.
@@ -95,23 +97,34 @@ pub struct Scores {
     pub kl: Vec<Vec<f32>>,
     /// How often each code of each layer was drawn; empty where there are no codes.
     pub tally: Vec<Vec<u64>>,
+    /// Squared error of each image's means, in steps of a byte; none where it was not asked for.
+    pub squared_error: Option<Vec<f32>>,
 }
-
-const SCORES: [&str; 3] = ["log_likelihood", "kl", "tally"];
 
 impl Scorer {
     /// Compiles it for `batch` images.
     pub fn new(device: &Device, model: &Model, batch: usize) -> Result<Self> {
-        Self::of_graph(device, model, batch, Graph::new())
+        Self::of_graph(device, model, batch, Graph::new(), false)
+    }
+
+    /// The same with squared errors.
+    pub fn with_errors(device: &Device, model: &Model, batch: usize) -> Result<Self> {
+        Self::of_graph(device, model, batch, Graph::new(), true)
     }
 
     /// The same for parts of larger batches, `batch` images each: a fifth word of the noise is the number of the part.
-    pub fn of_parts(device: &Device, model: &Model, batch: usize) -> Result<Self> {
+    pub fn of_parts(device: &Device, model: &Model, batch: usize, errors: bool) -> Result<Self> {
         let graph = Graph::new().in_group(&Group::alone(1));
-        Self::of_graph(device, model, batch, graph)
+        Self::of_graph(device, model, batch, graph, errors)
     }
 
-    fn of_graph(device: &Device, model: &Model, batch: usize, graph: Graph) -> Result<Self> {
+    fn of_graph(
+        device: &Device,
+        model: &Model,
+        batch: usize,
+        graph: Graph,
+        errors: bool,
+    ) -> Result<Self> {
         let elbo = Hierarchy::new(&graph, &model.config, batch).hard_elbo();
         let codes: Vec<usize> = (0..elbo.codes.len())
             .filter_map(|layer| latent::codes(&model.config, layer))
@@ -124,18 +137,34 @@ impl Scorer {
             let counted = counted.broadcast(&[batch, each]);
             tallies.push(drawn.scatter_add(counted.reshape(&[batch * each, 1]), codes));
         }
-        let mut values = vec![elbo.log_likelihood, graph.concat(&elbo.kl, 0)];
+        let mut outputs = vec![
+            ("log_likelihood", elbo.log_likelihood),
+            ("kl", graph.concat(&elbo.kl, 0)),
+        ];
         if !tallies.is_empty() {
-            values.push(graph.concat(&tallies, 0));
+            outputs.push(("tally", graph.concat(&tallies, 0)));
         }
-        let outputs: Vec<(&str, Var<'_>)> = SCORES.into_iter().zip(values).collect();
+        if errors {
+            outputs.push(("squared_error", elbo.squared_error));
+        }
         Ok(Scorer {
             program: Program::new(device, &graph, &model.layout, &outputs)?,
             batch,
             image_len: model.image_len(),
             layers: elbo.kl.len(),
             codes,
+            errors,
         })
+    }
+
+    /// The names of the outputs, in the order they are compiled in.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        let tally = (!self.codes.is_empty()).then_some("tally");
+        let errors = self.errors.then_some("squared_error");
+        ["log_likelihood", "kl"]
+            .into_iter()
+            .chain(tally)
+            .chain(errors)
     }
 
     /// What it was compiled to.
@@ -158,7 +187,7 @@ impl Scorer {
         inputs.push(("images", Data::U8(&padded)));
         self.program.run(store, &inputs)?;
         let mut values = Vec::new();
-        for name in &SCORES[..2 + !self.codes.is_empty() as usize] {
+        for name in self.names() {
             values.extend_from_slice(&self.program.output(name)?);
         }
         Ok(self.scores(&values, count))
@@ -221,6 +250,7 @@ impl Scorer {
                 .map(|layer| layer[..count].to_vec())
                 .collect(),
             tally: self.codes.iter().map(take).collect(),
+            squared_error: self.errors.then(|| tally[..count].to_vec()),
         }
     }
 }

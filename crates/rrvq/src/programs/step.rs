@@ -4,7 +4,7 @@
 //! images lie on the device, a burst says which of them each step sees, and no step waits for the host.
 
 use super::{Model, Shard, one};
-use crate::config::{Estimator, Optimiser as Rule, Reduce, TrainConfig};
+use crate::config::{Estimator, Objective, Optimiser as Rule, Reduce, TrainConfig};
 use crate::dataset::Batches;
 use crate::error::Result;
 use crate::model::{Elbo, Hierarchy};
@@ -16,7 +16,7 @@ use rrvq_tensor::{Data, Device, Graph, Group, Layout, Program, Store, Var};
 /// What one training step tells, in nats averaged over the batch where it is not a norm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Bits a dimension, free bits included; of the K-sample bound, under VIMCO.
+    /// What `train.objective` lowers, in bits a dimension, free bits included; of the K-sample bound, under VIMCO.
     pub loss: f64,
     /// log p(x | z), mean of the batch, in nats an image.
     pub log_likelihood: f64,
@@ -116,9 +116,17 @@ pub fn objective<'g>(
         return hierarchy.with_particles(train.particles).vimco();
     }
     let elbo = hierarchy.training_elbo();
-    let loss = match train.kl_warmup {
-        0 => elbo.loss(&model.config),
-        _ => elbo.weighted_loss(&model.config, graph.scalar_input("kl_weight")),
+    let weight = match train.kl_warmup {
+        0 => graph.scalar(1.0),
+        _ => graph.scalar_input("kl_weight"),
+    };
+    let loss = match train.objective {
+        Objective::Elbo => elbo.weighted_loss(&model.config, weight),
+        Objective::RateDistortion => elbo.rate_distortion(&model.config, weight, train.bit_worth),
+    };
+    let loss = match elbo.decoder_share(&model.config, train.decoder_share) {
+        Some(more) => loss + more,
+        None => loss,
     };
     (elbo, loss)
 }

@@ -39,10 +39,8 @@ impl<'a> ModelTask<'a> {
     ) -> Result<Self> {
         let train = &config.train;
         let step = Step::in_group(device, &model, train, group)?;
-        let evaluator = match group {
-            Some(group) => Evaluator::in_group(device, &model, data, train.batch, group)?,
-            None => Evaluator::new(device, &model, data, train.batch)?,
-        };
+        let evaluator =
+            Evaluator::for_objective(device, &model, data, train.batch, train.objective, group)?;
         // On a GPU, maps of the step's own size: their engines are chosen already. The first pictures are the same.
         let pictures = match device.is_cpu() {
             true => SAMPLES,

@@ -31,6 +31,9 @@ pub(super) fn of_evaluation(name: &str, record: &EvalRecord) -> Vec<(String, f64
     if let Some((used, _)) = record.codes_in_use() {
         scalars.push((format!("{name}/codes_in_use"), used as f64));
     }
+    if let Some(error) = record.squared_error {
+        scalars.push((format!("{name}/squared_error"), error));
+    }
     let layers = [
         ("kl", record.kl.clone()),
         ("position_bits", record.position_bits.clone()),

@@ -490,7 +490,9 @@ impl<'a> Trainer<'a> {
     fn evaluate(&mut self) -> Result<()> {
         let record = self.evaluate_on("eval", self.task.extent())?;
         let train = self.task.settings();
-        self.progress.plateau.observe(train, record.bits_per_dim);
+        self.progress
+            .plateau
+            .observe(train, record.objective(train));
         self.log(&Record::Eval(record.clone()))?;
         self.last = Some(record);
         Ok(())

@@ -56,38 +56,53 @@ pub fn rows(images: &[Image], ours: &[Ours], what: &str) -> Result<Vec<Shown>> {
         },
     ];
     for bare in [false, true] {
-        let mut row = Shown {
-            what: match bare {
-                false => "JPEG of the same size, or the nearest larger".into(),
-                true => "JPEG of the same size, headers left out of both".into(),
-            },
-            colours: Vec::new(),
-            bytes: Some((0, 0)),
-        };
-        for (image, ours) in images.iter().zip(ours) {
-            let wanted = if bare { ours.coded } else { ours.bytes };
-            let (file, header) = jpeg_of(image, wanted, bare)?;
-            let shown = colours(Inside::Jpeg.decode(&file)?, image)?;
-            row.colours.push(shown);
-            let (bytes, coded) = row.bytes.unwrap_or_default();
-            row.bytes = Some((bytes + file.len(), coded + file.len() - header));
-        }
-        rows.push(row);
+        rows.push(row_of(&Inside::Jpeg, images, ours, bare)?);
     }
     Ok(rows)
 }
 
-/// The smallest JPEG that has at least `wanted` bytes, and its header; of no header, if `bare`. The best where all are smaller.
-fn jpeg_of(image: &Image, wanted: usize, bare: bool) -> Result<(Vec<u8>, usize)> {
-    let at = |quality: usize| -> Result<(Vec<u8>, usize)> {
-        let file = Inside::Jpeg.encode(image, quality as f64)?;
+/// A rival's files of the size of ours, or the nearest larger; headers left out of both, if `bare`.
+pub fn row_of(rival: &dyn Rival, images: &[Image], ours: &[Ours], bare: bool) -> Result<Shown> {
+    let what = match bare {
+        false => "of the same size, or the nearest larger",
+        true => "of the same size, headers left out of both",
+    };
+    let (mut shown, mut bytes, mut coded) = (Vec::new(), 0, 0);
+    for (image, ours) in images.iter().zip(ours) {
+        let wanted = if bare { ours.coded } else { ours.bytes };
+        let (file, header) = sized(rival, image, wanted, bare)?;
+        shown.push(colours(rival.decode(&file)?, image)?);
+        bytes += file.len();
+        coded += file.len() - header;
+    }
+    Ok(Shown {
+        what: format!("{} {what}", rival.name()),
+        colours: shown,
+        bytes: Some((bytes, coded)),
+    })
+}
+
+/// A rival's smallest file that has at least `wanted` bytes, and its header; of no header, if `bare`. The best where all
+/// are smaller.
+fn sized(rival: &dyn Rival, image: &Image, wanted: usize, bare: bool) -> Result<(Vec<u8>, usize)> {
+    // Settings from the smallest file to the largest.
+    let at = |step: usize| -> Result<(Vec<u8>, usize)> {
+        let setting = match rival.knob() {
+            "quantizer" => 63 - step,
+            _ => step,
+        };
+        let file = rival.encode(image, setting as f64)?;
         let header = header_bytes(&file).ok_or_else(|| {
-            Error::new("a JPEG file of this program has no scan; please report this")
+            let name = rival.name();
+            Error::new(format!("a file of {name} does not keep its header apart"))
         })?;
         Ok((file, header))
     };
     // Sizes grow with quality, so the lowest that is large enough is found by halving.
-    let (mut low, mut high) = (1, 100);
+    let (mut low, mut high) = match rival.knob() {
+        "quantizer" => (0, 63),
+        _ => (1, 100),
+    };
     while low < high {
         let middle = (low + high) / 2;
         let (file, header) = at(middle)?;
@@ -156,12 +171,15 @@ mod tests {
         let image = image(40, 40, 3);
         let size = |quality: usize| Inside::Jpeg.encode(&image, quality as f64).unwrap();
         let (small, middle, large) = (size(1), size(60), size(100));
-        assert_eq!(jpeg_of(&image, 1, false).unwrap().0, small);
-        assert_eq!(jpeg_of(&image, usize::MAX, false).unwrap().0, large);
-        let (found, header) = jpeg_of(&image, middle.len(), false).unwrap();
+        assert_eq!(sized(&Inside::Jpeg, &image, 1, false).unwrap().0, small);
+        assert_eq!(
+            sized(&Inside::Jpeg, &image, usize::MAX, false).unwrap().0,
+            large
+        );
+        let (found, header) = sized(&Inside::Jpeg, &image, middle.len(), false).unwrap();
         assert!(found.len() >= middle.len() && found.len() < large.len());
         // The same number of bytes buys more without the header.
-        let (bare, _) = jpeg_of(&image, middle.len(), true).unwrap();
+        let (bare, _) = sized(&Inside::Jpeg, &image, middle.len(), true).unwrap();
         assert!(bare.len() - header >= middle.len());
     }
 

@@ -113,6 +113,37 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Of these images, with nothing compared yet.
+    pub fn of(images: &[Image]) -> Comparison {
+        let scales = || images.iter().map(|i| quality::scales(i.width, i.height));
+        Comparison {
+            images: images.len(),
+            pixels: images.iter().map(|i| i.width * i.height).sum(),
+            samples: images.iter().map(Image::bytes).sum(),
+            colours: images.iter().map(|i| i.colour.len()).sum(),
+            scales: (scales().min().unwrap_or(1), scales().max().unwrap_or(1)),
+            threads: rayon::current_num_threads(),
+            ..Comparison::default()
+        }
+    }
+
+    /// Adds all other codecs with loss, at all their settings. One that fails is left out and named.
+    pub fn add_rivals(&mut self, images: &[Image], watch: &(dyn Fn(usize) + Sync)) {
+        let (rivals, missing) = rivals::lossy();
+        self.left_out.extend(missing);
+        for rival in &rivals {
+            for &setting in rival.settings() {
+                let row = with_loss(rival.as_ref(), setting, images, watch);
+                let broken = row.is_err();
+                keep(row, rival.name(), &mut self.lossy, &mut self.left_out);
+                // What fails once fails at every setting.
+                if broken {
+                    break;
+                }
+            }
+        }
+    }
+
     pub fn bits_per_pixel(&self, row: &Row) -> f64 {
         8.0 * row.size.bytes as f64 / self.pixels as f64
     }
@@ -172,20 +203,7 @@ impl Contest<'_> {
         if self.images.is_empty() {
             return Err(Error::new("there are no images to compare codecs on"));
         }
-        let scales = || {
-            self.images
-                .iter()
-                .map(|i| quality::scales(i.width, i.height))
-        };
-        let mut out = Comparison {
-            images: self.images.len(),
-            pixels: self.images.iter().map(|i| i.width * i.height).sum(),
-            samples: self.images.iter().map(Image::bytes).sum(),
-            colours: self.images.iter().map(|i| i.colour.len()).sum(),
-            scales: (scales().min().unwrap_or(1), scales().max().unwrap_or(1)),
-            threads: rayon::current_num_threads(),
-            ..Comparison::default()
-        };
+        let mut out = Comparison::of(self.images);
         (out.lossless, out.by_model) = ours::lossless(self)?;
         let (rivals, missing) = rivals::lossless();
         out.left_out.extend(missing);
@@ -219,19 +237,7 @@ impl Contest<'_> {
             }
             Err(why) => out.leave_out("rrvq with loss", why),
         }
-        let (rivals, missing) = rivals::lossy();
-        out.left_out.extend(missing);
-        for rival in &rivals {
-            for &setting in rival.settings() {
-                let row = with_loss(rival.as_ref(), setting, &plain, self.watch);
-                let broken = row.is_err();
-                keep(row, rival.name(), &mut out.lossy, &mut out.left_out);
-                // What fails once fails at every setting.
-                if broken {
-                    break;
-                }
-            }
-        }
+        out.add_rivals(&plain, self.watch);
         Ok(out)
     }
 }

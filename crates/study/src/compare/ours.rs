@@ -187,7 +187,11 @@ pub fn lossy(contest: &mut Contest, images: &[Image]) -> Result<Vec<Row>> {
                     point
                 }
             };
-            rows.push(judged(way.name, dropped, images, point));
+            let setting = match dropped {
+                0 => "all layers".into(),
+                dropped => format!("drop {dropped}"),
+            };
+            rows.push(judged(way.name, setting, images, point));
         }
     }
     Ok(rows)
@@ -208,14 +212,28 @@ fn ways(search: bool) -> impl Iterator<Item = Way> {
     // A search is slow and chooses the same codes in a file of many.
     [
         way("rrvq, a file an image", true, false),
-        way("rrvq, one file", false, false),
+        way(ONE_FILE, false, false),
         way("rrvq, one file, searched", false, true),
     ]
     .into_iter()
     .filter(move |way| search || !way.search)
 }
 
-fn judged(name: &str, dropped: usize, images: &[Image], point: Point) -> Row {
+/// All images in one file with loss, as `options` have it.
+pub fn in_one_file(
+    contest: &mut Contest,
+    images: &[Image],
+    options: &Options,
+    setting: String,
+) -> Result<Row> {
+    let point = point(contest, images, options)?;
+    Ok(judged(ONE_FILE, setting, images, point))
+}
+
+/// What rows of all images in one file are called.
+pub const ONE_FILE: &str = "rrvq, one file";
+
+fn judged(name: &str, setting: String, images: &[Image], point: Point) -> Row {
     let pairs = images.par_iter().zip(&point.shown);
     let judged = pairs.map(|(image, shown)| judge(image, &shown.colour));
     let (error, alike) = judged
@@ -226,10 +244,7 @@ fn judged(name: &str, dropped: usize, images: &[Image], point: Point) -> Row {
     Row {
         codec: name.into(),
         encoder: "codes of the hierarchy".into(),
-        setting: match dropped {
-            0 => "all layers".into(),
-            dropped => format!("drop {dropped}"),
-        },
+        setting,
         size: point.size,
         encode: point.encode,
         decode: point.decode,

@@ -5,6 +5,8 @@
 //! has two. The weights of the scales that are left are made to sum to one; numbers over different numbers of scales do not
 //! compare, which is why the number is told with the value.
 
+pub use rrvq::evaluate::psnr;
+
 /// Taps of the window, and the width of its Gaussian.
 const WINDOW: usize = 11;
 const SIGMA: f64 = 1.5;
@@ -18,11 +20,6 @@ const C2: f64 = 58.5225;
 pub fn squared_error(a: &[u8], b: &[u8]) -> f64 {
     let square = |(a, b): (&u8, &u8)| (*a as f64 - *b as f64).powi(2);
     a.iter().zip(b).map(square).sum::<f64>() / a.len().max(1) as f64
-}
-
-/// Peak signal to noise, in dB; infinite for no error at all.
-pub fn psnr(squared_error: f64) -> f64 {
-    10.0 * (255.0 * 255.0 / squared_error).log10()
 }
 
 /// At how many sizes pictures of this size are compared.

@@ -17,7 +17,7 @@ use rrvq::config::Config;
 use rrvq::dataset::Dataset;
 use rrvq::train::Watch;
 use rrvq::{Device, Error, Remedy, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
@@ -85,9 +85,16 @@ pub struct Settings {
     pub minutes: Option<f64>,
     /// Seeds of each model, instead of what the scale says.
     pub seeds: Option<usize>,
+    /// Run folders that were trained elsewhere, by the name that a study has for the run, with its seed or without.
+    pub runs: BTreeMap<String, PathBuf>,
 }
 
 impl Settings {
+    /// Where runs go.
+    fn runs_folder(&self) -> PathBuf {
+        self.out.join("runs").join(self.scale.name())
+    }
+
     /// The command that runs a study with these settings, wherever the folders are.
     fn command(&self, study: &dyn Study) -> String {
         let mut words = vec![format!("rrvq study {}", study.name())];
@@ -100,6 +107,7 @@ impl Settings {
         }
         words.extend(self.minutes.map(|m| format!("--minutes {m}")));
         words.extend(self.seeds.map(|n| format!("--seeds {n}")));
+        words.extend(self.runs.keys().map(|name| format!("--run {name}=DIR")));
         words.push("--out DIR".into());
         words.join(" ")
     }
@@ -127,6 +135,8 @@ pub struct Context<'a> {
     trained: f64,
     /// Whether somebody stopped a run.
     stopped: bool,
+    /// Runs from elsewhere that were used, and what the page says of each.
+    given: BTreeMap<String, String>,
 }
 
 impl Context<'_> {
@@ -206,22 +216,33 @@ pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow)
         settings.minutes.map_or(minutes, |m| m.max(minutes * 0.2))
     };
     let (mut spent, mut planned, mut failed) = (0.0, 0.0, Vec::new());
+    let mut unused: BTreeSet<&String> = settings.runs.keys().collect();
     for (number, study) in able.iter().enumerate() {
         let left: f64 = able[number..].iter().map(|s| expected(**s)).sum();
-        // What came before tells how fast this machine is.
-        let pace = if planned > 0.0 { spent / planned } else { 1.0 };
-        follow.started(number + 1, able.len(), **study, left * pace);
+        // What came before tells how fast this machine is, unless its runs were there already.
+        let pace: f64 = if planned > 0.0 { spent / planned } else { 1.0 };
+        follow.started(number + 1, able.len(), **study, left * pace.max(0.5));
         let begin = Instant::now();
-        match one(**study, settings, &folders, follow) {
+        let mut used = BTreeSet::new();
+        match one(**study, settings, &folders, follow, &mut used) {
             (Ok(stored), _) => follow.finished(&stored),
             (Err(error), true) => return Err(error),
             (Err(error), false) => failed.push((study.name(), error)),
         }
+        unused.retain(|name| !used.contains(*name));
         page::write(&settings.out, STUDIES)?;
         spent += begin.elapsed().as_secs_f64() / 60.0;
         planned += expected(**study);
     }
     match failed.len() {
+        0 if !unused.is_empty() => {
+            let names: Vec<&str> = unused.iter().map(|name| name.as_str()).collect();
+            Err(Error::new(format!(
+                "no study asked for a run called {}; names are those of the folders in {}",
+                names.join(" or "),
+                settings.runs_folder().display()
+            )))
+        }
         0 => Ok(()),
         1 if studies.len() == 1 => Err(failed.remove(0).1),
         _ => {
@@ -240,6 +261,7 @@ fn one(
     settings: &Settings,
     folders: &BTreeMap<&'static str, PathBuf>,
     follow: &mut dyn Follow,
+    used: &mut BTreeSet<String>,
 ) -> (Result<Stored>, bool) {
     let begin = Instant::now();
     let mut context = Context {
@@ -249,10 +271,14 @@ fn one(
         opened: BTreeMap::new(),
         trained: 0.0,
         stopped: false,
+        given: BTreeMap::new(),
     };
     let mut made = || {
         let mut section = Section::begin(&settings.out, study.name())?;
         study.run(&mut context, &mut section)?;
+        for said in context.given.values() {
+            section.paragraph(said);
+        }
         let minutes = begin.elapsed().as_secs_f64() / 60.0;
         section.store(
             settings,
@@ -260,7 +286,9 @@ fn one(
             [minutes, context.trained / 60.0],
         )
     };
-    (made(), context.stopped)
+    let stored = made();
+    used.extend(context.given.into_keys());
+    (stored, context.stopped)
 }
 
 /// Which data set is in which folder.

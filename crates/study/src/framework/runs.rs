@@ -9,6 +9,7 @@ use rrvq::picture::Picture;
 use rrvq::run::{Existing, Run};
 use rrvq::train::log::{Record, read};
 use rrvq::{Error, Event, Result, TrainOptions, Trained, Trainer};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -164,21 +165,36 @@ impl Context<'_> {
     }
 
     fn run_of(&self, wanted: &Wanted) -> Option<Run> {
-        let runs = self.settings.out.join("runs");
-        let scale = runs.join(self.settings.scale.name());
-        Run::open(scale.join(wanted.folder())).ok()
+        Run::open(self.settings.runs_folder().join(wanted.folder())).ok()
+    }
+
+    /// The folder of a run that was trained elsewhere, and the name it was given by.
+    fn given_for(&self, wanted: &Wanted) -> Option<(String, PathBuf)> {
+        let (seeded, plain) = (wanted.folder(), &wanted.name);
+        let names = [(&seeded, true), (plain, wanted.config.train.seed == 0)];
+        names.into_iter().find_map(|(name, counts)| {
+            let dir = self.settings.runs.get(name).filter(|_| counts)?;
+            Some((name.clone(), dir.clone()))
+        })
     }
 
     fn is_finished(&self, wanted: &Wanted) -> bool {
+        if self.given_for(wanted).is_some() {
+            return true;
+        }
         let found = self.run_of(wanted).map(Trained::of_run);
         matches!(found, Some(Ok(t)) if t.step() as usize >= t.config().train.steps)
     }
 
     fn one(&mut self, wanted: &Wanted, minutes: Option<f64>) -> Result<Trial> {
         let data = self.open(&wanted.config)?;
-        let scale = self.settings.scale.name();
-        let dir = self.settings.out.join("runs").join(scale);
-        let dir = dir.join(wanted.folder());
+        if let Some((name, dir)) = self.given_for(wanted) {
+            let run = Run::open(&dir)?;
+            let said = told_of_given(&Config::load(run.config())?, wanted, &run)?;
+            self.given.insert(name, said);
+            return self.trial(wanted, run, data);
+        }
+        let dir = self.settings.runs_folder().join(wanted.folder());
         let there = self.run_of(wanted);
         let (mut config, existing) = match &there {
             Some(run) => {
@@ -212,7 +228,11 @@ impl Context<'_> {
                 )));
             }
         }
-        let run = Run::open(&dir)?;
+        self.trial(wanted, Run::open(&dir)?, data)
+    }
+
+    /// A run as a study sees it.
+    fn trial(&self, wanted: &Wanted, run: Run, data: Rc<dyn Dataset>) -> Result<Trial> {
         let records = read(run.log())?;
         let seconds = records.iter().rev().find_map(|record| match record {
             Record::Train(train) => Some(train.seconds),
@@ -283,6 +303,55 @@ impl Context<'_> {
         Ok(begin.elapsed().as_secs_f64() / steps as f64)
     }
 }
+
+/// What the page says of a run that was trained elsewhere, which may have been trained otherwise; one of other images is
+/// refused.
+fn told_of_given(found: &Config, wanted: &Wanted, run: &Run) -> Result<String> {
+    let want = &wanted.config;
+    let images = |config: &Config| {
+        let model = &config.model;
+        (config.data.name.clone(), model.size, model.image_channels)
+    };
+    if images(found) != images(want) {
+        let ((name, size, _), own) = (images(want), found.model.size);
+        return Err(Error::new(format!(
+            "{} holds a run on {} of {own}×{own}, but {} needs one on {name} of {size}×{size}; give it another run",
+            run.dir().display(),
+            found.data.name,
+            wanted.name
+        )));
+    }
+    let keys = want.keys().into_iter().zip(found.keys());
+    let other = keys.filter(|(want, found)| {
+        want.default != found.default && !NOT_TOLD.contains(&want.path.as_str())
+    });
+    let other: Vec<String> = other
+        .map(|(want, found)| format!("{} = {}", found.path, shown(&found.default, &want.default)))
+        .collect();
+    let differs = match other.is_empty() {
+        true => "with the study's own settings".into(),
+        false => format!("with other settings than the study's: {}", other.join(", ")),
+    };
+    Ok(format!("{} was trained by itself, {differs}.", wanted.name))
+}
+
+/// A setting beside the study's.
+fn shown(found: &str, want: &str) -> String {
+    match want {
+        "" => found.into(),
+        want => format!("{found} ({want})"),
+    }
+}
+
+/// Settings that decide nothing about what a run learns.
+const NOT_TOLD: [&str; 6] = [
+    "data.dir",
+    "train.eval_every",
+    "train.eval_images",
+    "train.log_every",
+    "train.save_every",
+    "train.sample_every",
+];
 
 /// Refuses a run folder whose model is another than the one that is wanted.
 fn check_same(found: &Config, wanted: &Wanted, run: &Run) -> Result<()> {

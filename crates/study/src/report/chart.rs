@@ -62,7 +62,7 @@ pub(super) const LEGEND_COLUMNS: usize = 3;
 const MOST_POINTS: usize = 1000;
 
 /// Colours and dashes of lines in the style sheet.
-pub(super) const LOOKS: usize = 8;
+pub(super) const LOOKS: usize = 10;
 
 impl Chart {
     pub(super) fn to_html(&self) -> String {

@@ -196,6 +196,19 @@ fn learning(page: Report, seen: &[Seen]) -> Report {
             by_time(unit),
         ));
     }
+    let quality = lines(&|run| {
+        let found = run.evaluations();
+        let points = found.filter_map(|eval| eval.rate_and_quality(&run.config.model));
+        points.collect()
+    });
+    if !quality.is_empty() {
+        page = page.chart(&chart(
+            "Rate and distortion, evaluation by evaluation",
+            "bits a pixel (KL)",
+            "PSNR, dB",
+            quality,
+        ));
+    }
     let used = lines(&|run| by_step(run.code_use(), |r| in_use(r).map(|share| share * 100.0)));
     if used.is_empty() {
         return page;

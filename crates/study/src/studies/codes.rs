@@ -112,7 +112,7 @@ impl Study for Codes {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.1,
-            Scale::Quick => 1.0,
+            Scale::Quick => 0.3,
             Scale::Full => 10.0,
         }
     }

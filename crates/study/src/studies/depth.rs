@@ -63,7 +63,7 @@ impl Study for Depth {
         let models = DEPTHS.len() as f64;
         match scale {
             Scale::Smoke => 0.5,
-            Scale::Quick => models * QUICK_MINUTES * 1.3,
+            Scale::Quick => models * QUICK_MINUTES * 1.1,
             Scale::Full => models * FULL_MINUTES * 1.1,
         }
     }

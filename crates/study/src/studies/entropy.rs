@@ -140,7 +140,7 @@ impl Study for Entropy {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.02,
-            Scale::Quick | Scale::Full => 0.5,
+            Scale::Quick | Scale::Full => 0.1,
         }
     }
 

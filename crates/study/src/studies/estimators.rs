@@ -390,7 +390,7 @@ impl Study for Estimators {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.1,
-            Scale::Quick => 1.0,
+            Scale::Quick => 0.6,
             Scale::Full => 4.0,
         }
     }

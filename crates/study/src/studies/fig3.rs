@@ -100,7 +100,7 @@ impl Study for Fig3 {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.1,
-            Scale::Quick => 2.5,
+            Scale::Quick => 0.4,
             Scale::Full => 10.0,
         }
     }

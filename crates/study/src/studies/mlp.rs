@@ -40,7 +40,7 @@ impl Study for Mlp {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.1,
-            Scale::Quick | Scale::Full => 2.0,
+            Scale::Quick | Scale::Full => 0.5,
         }
     }
 

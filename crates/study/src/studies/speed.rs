@@ -74,7 +74,7 @@ impl Study for Speed {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.1,
-            Scale::Quick => 0.5,
+            Scale::Quick => 0.1,
             Scale::Full => 1.0,
         }
     }

@@ -97,7 +97,7 @@ impl Study for Swatches {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.1,
-            Scale::Quick | Scale::Full => 5.0,
+            Scale::Quick | Scale::Full => 3.4,
         }
     }
 

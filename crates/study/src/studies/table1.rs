@@ -104,7 +104,7 @@ impl Study for Table1 {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.5,
-            Scale::Quick => 6.0,
+            Scale::Quick => 5.6,
             Scale::Full => 80.0,
         }
     }

@@ -1,13 +1,13 @@
 //! Table 2: how well a small convolutional network tells digits from the embeddings of a layer.
 
 use super::models::{five_layers, one_layer};
+use crate::fit::fit;
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict};
 use crate::report::{Chart, Series};
 use rrvq::config::ModelConfig;
 use rrvq::dataset::Split;
 use rrvq::nn::Builder;
 use rrvq::{CodeMap, Device, Error, Result};
-use rrvq_tensor::optim::{Optimiser, Rule};
 use rrvq_tensor::rng::philox4x32_10;
 use rrvq_tensor::{DType, Data, Graph, Program, Store, Var};
 
@@ -121,45 +121,20 @@ fn accuracy(
     let wanted = graph.input("labels", &[BATCH, CLASSES], DType::F32);
     let logits = classifier(&Builder::new(&graph, &config), x);
     let loss = (logits.log_softmax() * wanted).sum() * (-1.0 / BATCH as f32);
-    let optimiser = Optimiser {
-        rule: Rule::Adam,
-        beta1: 0.9,
-        beta2: 0.999,
-        epsilon: 1e-8,
-        clip: 0.0,
-        ema: 0.99,
-    };
-    let norm = optimiser.build(loss);
-    let layout = graph.layout();
-    let mut program = Program::new(device, &graph, &layout, &[("loss", loss), ("norm", norm)])?;
-    let theta = layout.initial(seed);
-    let mut store = Store::with("ema", theta.clone());
-    for name in ["m", "v"] {
-        store.insert(name, vec![0.0; layout.len()]);
-    }
-    store.insert("theta", theta);
-    for step in 0..steps {
+    let (layout, theta) = fit(device, &graph, loss, steps, seed, |step| {
         let draw = |row: usize| {
             let counter = [row as u32, step as u32, 0, 0];
             philox4x32_10(counter, [seed as u32, 0x9d0b])[0] as usize % train.len()
         };
         let rows: Vec<usize> = (0..BATCH).map(draw).collect();
         let (values, labels) = train.batch(&rows);
-        let (lr, t) = ([falling(step, steps)], [(step + 1) as f32]);
-        let inputs = [
-            ("x", Data::F32(&values)),
-            ("labels", Data::F32(&labels)),
-            ("lr", Data::F32(&lr)),
-            ("t", Data::F32(&t)),
-        ];
-        program.run(&mut store, &inputs)?;
-    }
-    store.fetch()?;
+        Ok(vec![("x", values), ("labels", labels)])
+    })?;
     let graph = Graph::new();
     let x = graph.input("x", &shape, DType::F32);
     let found = classifier(&Builder::new(&graph, &config), x).argmax_last();
     let mut program = Program::new(device, &graph, &layout, &[("found", found)])?;
-    let mut store = Store::with("theta", store.get("ema").to_vec());
+    let mut store = Store::with("theta", theta);
     let all: Vec<usize> = (0..test.len()).collect();
     let mut right = 0;
     for rows in all.chunks(BATCH) {
@@ -170,12 +145,6 @@ fn accuracy(
         right += rows.iter().zip(&found).filter(|p| is_right(*p)).count();
     }
     Ok(right as f64 / test.len() as f64)
-}
-
-/// The learning rate, falling along half a cosine.
-fn falling(step: usize, steps: usize) -> f32 {
-    let done = step as f32 / steps.max(1) as f32;
-    2e-3 * 0.5 * (1.0 + (std::f32::consts::PI * done).cos())
 }
 
 /// Mean and standard deviation.
@@ -206,7 +175,7 @@ impl Study for Table2 {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.2,
-            Scale::Quick => 4.0,
+            Scale::Quick => 1.5,
             Scale::Full => 12.0,
         }
     }

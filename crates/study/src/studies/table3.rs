@@ -94,7 +94,7 @@ impl Study for Table3 {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.5,
-            Scale::Quick => 8.0,
+            Scale::Quick => 5.8,
             Scale::Full => 90.0,
         }
     }
@@ -144,7 +144,8 @@ impl Study for Table3 {
                     row.extend(found.cells);
                     table.push(row);
                     bits.push(found.bits);
-                    if !system.starts_with("direct prior, σ learnt") {
+                    // The paper has the others stable on both, and this one on CIFAR-10 alone.
+                    if paper.is_some() {
                         stable.1 += 1;
                         stable.0 += usize::from(!found.diverged);
                     }
@@ -184,8 +185,12 @@ impl Study for Table3 {
                     );
                 }
             }
+            let which = match data {
+                "svhn" => "the three other systems train",
+                _ => "all four systems train",
+            };
             section.claim(
-                &format!("On {data}, the three other ablations train stably."),
+                &format!("On {data}, {which} stably."),
                 "stable",
                 format!("{} of {} runs did not diverge", stable.0, stable.1),
                 Verdict::of(stable.0 == stable.1),

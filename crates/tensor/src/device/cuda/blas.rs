@@ -5,10 +5,11 @@
 //! heuristics' first choice is taken: the same one every time, so the same bits.
 
 use super::dnn::measure::Memory;
+use super::driver::StreamRef;
 use crate::{Error, Result};
 use cudarc::cublaslt::result::CublasError;
 use cudarc::cublaslt::{result, sys};
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use cudarc::driver::sys::CUdeviceptr;
 use std::ffi::c_void;
 
 /// Scratch memory for products whose sums are split.
@@ -153,7 +154,7 @@ impl Blas {
     /// Runs the product on `stream`; may be captured.
     ///
     /// # Safety
-    /// The addresses are those of whole factors and of a whole result, the stream is live, and no other product of this
+    /// The addresses are those of whole factors and of a whole result, and no other product of this
     /// handle may run at the same time: they share scratch memory.
     pub unsafe fn matmul(
         &self,
@@ -161,7 +162,7 @@ impl Blas {
         a: CUdeviceptr,
         b: CUdeviceptr,
         c: CUdeviceptr,
-        stream: CUstream,
+        stream: StreamRef<'_>,
     ) -> Result<()> {
         let action = || {
             let Product { m, k, n, .. } = product;
@@ -187,7 +188,7 @@ impl Blas {
         };
         check(preferences(), &action())?;
         let (one, zero) = (1.0f32, 0.0f32);
-        // SAFETY: descriptors and handle are live; the caller vouches for the addresses and the stream.
+        // SAFETY: descriptors and handle are live; the caller vouches for the addresses.
         let done = unsafe {
             let [first, second, result_layout] = [d.layouts[0], d.layouts[1], d.layouts[2]];
             result::get_matmul_algo_heuristic(
@@ -216,7 +217,7 @@ impl Blas {
                     &found.algo,
                     self.workspace.0 as *mut c_void,
                     WORKSPACE,
-                    stream.cast(),
+                    stream.raw().cast(),
                 )
             })
         };

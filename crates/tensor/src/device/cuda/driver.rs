@@ -9,16 +9,17 @@ mod memory;
 mod module;
 mod stream;
 
-pub use cudarc::driver::sys::CUstream;
 pub use graph::{Capture, GraphExec};
 pub use memory::Buffer;
 pub use module::{Kernel, Module};
-pub use stream::{Event, Stream};
+pub use stream::{Event, Stream, StreamRef};
 
 use super::library;
 use crate::device::GpuInfo;
 use crate::{Error, Result};
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult};
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdevice_attribute as Attribute, CUresult, CUstream,
+};
 use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 
@@ -128,8 +129,9 @@ impl Gpu {
     }
 
     /// The stream that everything without a stream of its own is in order with.
-    pub fn stream(&self) -> CUstream {
-        self.0.stream
+    pub fn stream(&self) -> StreamRef<'_> {
+        // SAFETY: the stream is destroyed with the last clone of `self`.
+        unsafe { StreamRef::new(self.0.stream) }
     }
 
     /// Another stream, in no order with the first one but by events: for work that can wait, or for work that goes
@@ -160,7 +162,7 @@ impl Gpu {
     pub fn sync(&self) -> Result<()> {
         self.make_current()?;
         // SAFETY: the stream is ours. Others may be recording graphs on theirs meanwhile.
-        unsafe { check(sys::cuStreamSynchronize(self.stream()), "finish its work") }
+        unsafe { check(sys::cuStreamSynchronize(self.0.stream), "finish its work") }
     }
 
     /// Makes the context this thread's; cheap when it is already.

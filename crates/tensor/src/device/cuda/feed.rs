@@ -1,13 +1,12 @@
 //! Steps that follow each other without the host: their inputs and rows are on the device before the first.
 
-use super::driver::{Buffer, Kernel, Module};
+use super::driver::{Buffer, Kernel, Module, StreamRef};
 use super::nvrtc;
 use super::tools::Tools;
 use crate::compile::{Named, Place, Plan};
 use crate::device::{Frame, RowBank, RowLayout, find_input};
 use crate::graph::DType;
 use crate::{Error, Result};
-use cudarc::driver::sys::CUstream;
 use std::fmt::Write;
 
 /// Most steps that are uploaded at once.
@@ -137,19 +136,29 @@ impl Feed {
         self.slot.fill_zero()
     }
 
-    pub fn before(&self, stream: CUstream) -> Result<()> {
-        self.before.launch(
-            stream,
-            [self.batch as u32, 1, 1],
-            BLOCK,
-            0,
-            &self.before_args,
-        )
+    /// Queues what brings a step its inputs.
+    ///
+    /// # Safety
+    /// The bank and the program that `new` was given outlive the launch, or the graph it is recorded in.
+    pub unsafe fn before(&self, stream: StreamRef<'_>) -> Result<()> {
+        let grid = [self.batch as u32, 1, 1];
+        // SAFETY: `before_args` are addresses in the bank, the program and our own buffers, of the sizes in `source`.
+        unsafe {
+            self.before
+                .launch(stream, grid, BLOCK, 0, &self.before_args)
+        }
     }
 
-    pub fn after(&self, stream: CUstream) -> Result<()> {
-        self.after
-            .launch(stream, [1, 1, 1], BLOCK, 0, &self.after_args)
+    /// Queues what keeps a step's results and counts it.
+    ///
+    /// # Safety
+    /// As for `before`.
+    pub unsafe fn after(&self, stream: StreamRef<'_>) -> Result<()> {
+        // SAFETY: `after_args` are addresses in the program and our own buffers, of the sizes in `source`.
+        unsafe {
+            self.after
+                .launch(stream, [1, 1, 1], BLOCK, 0, &self.after_args)
+        }
     }
 
     /// The results of the first `count` steps since the upload.

@@ -6,7 +6,7 @@
 //! step's share and gathers its rows from a [`RowBank`], a last one notes the results and moves on.
 
 use super::dnn;
-use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Stream};
+use super::driver::{Buffer, Capture, Event, Gpu, GraphExec, Stream, StreamRef};
 use super::feed::{self, Feed};
 use super::launch::Arg;
 use super::lower::{Conv, jobs};
@@ -22,7 +22,6 @@ use crate::device::{Frame, Precision, RowBank, SumTimes, Timed, bytes_text, find
 use crate::graph::{DType, Graph, Var};
 use crate::params::Layout;
 use crate::{Data, Error, Result, Store};
-use cudarc::driver::sys::CUstream;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -184,7 +183,8 @@ impl Program {
             marks.start.record_in_graph(origin)?;
         }
         if let Some(feed) = feed {
-            feed.before(origin)?;
+            // SAFETY: the recording is launched in `replay` alone, which holds bank and program.
+            unsafe { feed.before(origin)? };
         }
         let start = Event::new(&self.gpu)?;
         start.record(origin)?;
@@ -197,7 +197,7 @@ impl Program {
         }
         for (index, job) in self.jobs.iter().enumerate() {
             let lane = job.lane.stream;
-            let stream = self.streams[lane].raw();
+            let stream = self.streams[lane].borrowed();
             if last[lane].is_none() {
                 start.wait(stream)?;
             }
@@ -230,11 +230,12 @@ impl Program {
         }
         for (lane, _) in last.iter().enumerate().filter(|(_, l)| l.is_some()) {
             let end = Event::new(&self.gpu)?;
-            end.record(self.streams[lane].raw())?;
+            end.record(self.streams[lane].borrowed())?;
             end.wait(origin)?;
         }
         if let Some(feed) = feed {
-            feed.after(origin)?;
+            // SAFETY: as above.
+            unsafe { feed.after(origin)? };
         }
         if let Some(marks) = marks {
             marks.end.record_in_graph(origin)?;
@@ -273,7 +274,7 @@ impl Program {
         Ok(())
     }
 
-    fn queue(&self, job: &Prepared, stream: CUstream, site: Site<'_>) -> Result<()> {
+    fn queue(&self, job: &Prepared, stream: StreamRef<'_>, site: Site<'_>) -> Result<()> {
         for step in &job.steps {
             match step {
                 Step::Launch {
@@ -291,7 +292,9 @@ impl Program {
                             vec![self.memory.address() + (self.map.tables + at) as u64]
                         }
                     };
-                    kernel.launch(stream, launch.grid, launch.block, launch.shared, &args)?;
+                    let (grid, block, shared) = (launch.grid, launch.block, launch.shared);
+                    // SAFETY: arguments are places in this program's memory and its states, as the plan has laid them out.
+                    unsafe { kernel.launch(stream, grid, block, shared, &args)? };
                 }
                 Step::Conv {
                     plan,
@@ -304,7 +307,8 @@ impl Program {
                     let Some(sums) = &self.sums else {
                         return Err(Error::new("a sum over shards needs a group of them"));
                     };
-                    sums.queue(source, target, *len, from.dtype, stream)?;
+                    // SAFETY: places of this program, which `hazards` keeps others from meanwhile.
+                    unsafe { sums.queue(source, target, *len, from.dtype, stream)? };
                 }
                 Step::Product(p) => {
                     let at = |place| self.address(place, site);
@@ -326,7 +330,7 @@ impl Program {
         conv: &Conv,
         out: Place,
         fused: bool,
-        stream: CUstream,
+        stream: StreamRef<'_>,
         site: Site<'_>,
     ) -> Result<()> {
         let at = |place| self.address(place, site);
@@ -357,7 +361,8 @@ impl Program {
             inputs: &inputs,
             outputs: &outputs,
         };
-        plan.run(stream, &pointers)
+        // SAFETY: places of this program, as large as the plan's tensors; the workspace is this lane's own.
+        unsafe { plan.run(stream, &pointers) }
     }
 }
 
@@ -383,7 +388,8 @@ impl Executable for Program {
         }
         let stream = self.gpu.stream();
         if let Some(recorded) = &self.single {
-            recorded.graph.launch(stream)?;
+            // SAFETY: the states are where they were recorded, and the rest of the memory is the program's own.
+            unsafe { recorded.graph.launch(stream)? };
         }
         self.gpu.sync()?;
         self.note_changes(store);
@@ -436,7 +442,8 @@ impl Executable for Program {
             }
             if let Some(recorded) = &self.replayed {
                 for _ in chunk {
-                    recorded.graph.launch(self.gpu.stream())?;
+                    // SAFETY: as in `run`; the bank is the one that the feed serves.
+                    unsafe { recorded.graph.launch(self.gpu.stream())? };
                 }
             }
             self.gpu.sync()?;
@@ -503,7 +510,8 @@ impl Executable for Program {
         let recorded = self.record(states, None, Some(&marks))?;
         // The first launch uploads the graph.
         for _ in 0..2 {
-            recorded.graph.launch(self.gpu.stream())?;
+            // SAFETY: as in `run`, and the events are alive.
+            unsafe { recorded.graph.launch(self.gpu.stream())? };
             self.gpu.sync()?;
         }
         let at = |event: &Event| event.elapsed_ms(&marks.start).map(f64::from);
@@ -554,7 +562,8 @@ impl Executable for Program {
         let mut kinds: BTreeMap<&'static str, Timed> = BTreeMap::new();
         let repeats = repeats.max(1);
         for round in 0..=repeats {
-            graph.launch(stream)?;
+            // SAFETY: as in `run`, and the events are alive.
+            unsafe { graph.launch(stream)? };
             self.gpu.sync()?;
             if round == 0 {
                 continue;

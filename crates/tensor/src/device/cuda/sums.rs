@@ -3,7 +3,7 @@
 //! NCCL refuses two processes on one GPU. So that they can be tested there, `RRVQ_COLLECTIVE=host` has vectors copied to
 //! the host, summed by the group itself and copied back, by nodes of the same graph.
 
-use super::driver::Gpu;
+use super::driver::{Gpu, StreamRef};
 use super::library;
 use crate::graph::DType;
 use crate::group::{Group, on_abort};
@@ -44,18 +44,25 @@ impl Sums {
         Ok(made.insert(Arc::new(sums)).clone())
     }
 
-    /// Queues the sum of `len` elements at `from` over all processes, which goes to `to`.
-    pub fn queue(
+    /// Queues the sum of `len` elements at `from` over all processes, which goes to `to`; may be captured.
+    ///
+    /// # Safety
+    /// Both are addresses of so many elements on the stream's GPU, which are there until the stream is done.
+    pub unsafe fn queue(
         &self,
         from: u64,
         to: u64,
         len: usize,
         dtype: DType,
-        stream: CUstream,
+        stream: StreamRef<'_>,
     ) -> Result<()> {
-        match self {
-            Sums::Nccl(nccl) => nccl.queue(from, to, len, dtype, stream),
-            Sums::Host(host) => host.queue(from, to, len, dtype, stream),
+        let stream = stream.raw();
+        // SAFETY: as the caller says.
+        unsafe {
+            match self {
+                Sums::Nccl(nccl) => nccl.queue(from, to, len, dtype, stream),
+                Sums::Host(host) => host.queue(from, to, len, dtype, stream),
+            }
         }
     }
 }
@@ -228,7 +235,16 @@ impl Nccl {
         })
     }
 
-    fn queue(&self, from: u64, to: u64, len: usize, dtype: DType, stream: CUstream) -> Result<()> {
+    /// # Safety
+    /// As [`Sums::queue`].
+    unsafe fn queue(
+        &self,
+        from: u64,
+        to: u64,
+        len: usize,
+        dtype: DType,
+        stream: CUstream,
+    ) -> Result<()> {
         let kind = match dtype {
             DType::Bf16 => BFLOAT16,
             _ => FLOAT,
@@ -266,7 +282,16 @@ struct Staged {
 unsafe impl Send for Staged {}
 
 impl Host {
-    fn queue(&self, from: u64, to: u64, len: usize, dtype: DType, stream: CUstream) -> Result<()> {
+    /// # Safety
+    /// As [`Sums::queue`].
+    unsafe fn queue(
+        &self,
+        from: u64,
+        to: u64,
+        len: usize,
+        dtype: DType,
+        stream: CUstream,
+    ) -> Result<()> {
         if dtype != DType::F32 {
             return Err(Error::new(
                 "RRVQ_COLLECTIVE=host sums f32 alone; set train.reduce to \"f32\"",

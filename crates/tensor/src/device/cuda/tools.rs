@@ -60,7 +60,7 @@ impl Tools {
         }
         super::library::cudnn()?;
         self.gpu.make_current()?;
-        let dnn = Dnn::new(self.gpu.stream(), crate::cache_dir(), &self.gpu.info().name)?;
+        let dnn = Dnn::new(&self.gpu, crate::cache_dir())?;
         Ok(self.dnn.get_or_init(|| dnn))
     }
 

@@ -18,10 +18,13 @@ pub fn run(gpu: &Gpu) -> Result<()> {
     let buffer = gpu.alloc(4 * 32)?;
     buffer.fill_zero()?;
     let capture = Capture::begin(gpu, gpu.stream())?;
-    kernel.launch(gpu.stream(), [1, 1, 1], 32, 0, &[buffer.address(), 7])?;
+    // SAFETY: 32 threads, a word of the buffer each.
+    unsafe { kernel.launch(gpu.stream(), [1, 1, 1], 32, 0, &[buffer.address(), 7])? };
     let graph = capture.end()?;
-    graph.launch(gpu.stream())?;
-    graph.launch(gpu.stream())?;
+    for _ in 0..2 {
+        // SAFETY: the buffer is still there.
+        unsafe { graph.launch(gpu.stream())? };
+    }
     let mut bytes = [0; 4 * 32];
     buffer.download(&mut bytes)?;
     if bytes.chunks_exact(4).any(|word| word != [14, 0, 0, 0]) {

@@ -4,6 +4,7 @@
 //! and then linked to or asked. This file is the only one that passes raw memory to those calls; the others
 //! write `Descriptor::new(kind)?.ints(name, &[…])?.finalize()?`.
 
+use super::plan::Handle;
 use crate::{Error, Result};
 use cudarc::cudnn::sys;
 use std::ffi::{CStr, c_void};
@@ -16,12 +17,12 @@ pub use sys::cudnnBackendDescriptorType_t as Kind;
 /// What cuDNN compiles a graph for: the GPU of a handle, or, as in tests without one, a GPU of given properties.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
-    pub handle: Option<sys::cudnnHandle_t>,
+    pub handle: Option<&'a Handle>,
     pub properties: Option<&'a Descriptor>,
 }
 
-impl Target<'_> {
-    pub fn of(handle: sys::cudnnHandle_t) -> Self {
+impl<'a> Target<'a> {
+    pub fn of(handle: &'a Handle) -> Self {
         Target {
             handle: Some(handle),
             properties: None,
@@ -134,8 +135,8 @@ impl Descriptor {
         self.set(name, Type::CUDNN_TYPE_CHAR, bytes)
     }
 
-    pub fn handle(self, name: Name, handle: sys::cudnnHandle_t) -> Result<Self> {
-        self.set(name, Type::CUDNN_TYPE_HANDLE, &[handle])
+    pub fn handle(self, name: Name, handle: &Handle) -> Result<Self> {
+        self.set(name, Type::CUDNN_TYPE_HANDLE, &[handle.raw])
     }
 
     pub fn addresses(self, name: Name, values: &[*mut c_void]) -> Result<Self> {

@@ -5,12 +5,13 @@
 //! everything, and results fed back in would overflow.
 
 use super::{Direction, Plan, Pointers, Problem, bytes};
+use crate::device::cuda::driver::{Event, Gpu, Stream, StreamRef};
 use crate::{Error, Result};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 /// An error when the driver did not do what `action` names.
-pub fn cuda<T>(result: std::result::Result<T, DriverError>, action: &str) -> Result<T> {
+fn cuda<T>(result: std::result::Result<T, DriverError>, action: &str) -> Result<T> {
     result.map_err(|e| Error::new(format!("the CUDA driver could not {action}: {e}")))
 }
 
@@ -55,21 +56,9 @@ pub struct Bench {
     read: Memory,
     written: Memory,
     workspace: Memory,
-    stream: sys::CUstream,
-    start: sys::CUevent,
-    end: sys::CUevent,
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`; nothing is in flight after a synchronised measurement.
-        unsafe {
-            let _ = result::stream::synchronize(self.stream);
-            let _ = result::event::destroy(self.start);
-            let _ = result::event::destroy(self.end);
-            let _ = result::stream::destroy(self.stream);
-        }
-    }
+    stream: Stream,
+    start: Event,
+    end: Event,
 }
 
 /// Tensors start on 256 bytes, one after the other.
@@ -85,7 +74,7 @@ const PURPOSE: &str = "to time convolutions in";
 
 impl Bench {
     /// Enough memory for each of the problems, which need so much workspace.
-    pub fn new(problems: &[(&Problem, usize)]) -> Result<Bench> {
+    pub fn new(gpu: &Gpu, problems: &[(&Problem, usize)]) -> Result<Bench> {
         let most = |size: &dyn Fn(&Problem) -> usize| {
             problems.iter().map(|(p, _)| size(p)).max().unwrap_or(0)
         };
@@ -93,17 +82,14 @@ impl Bench {
         let read = most(&|p| total(bytes(p).0));
         let written = most(&|p| total(bytes(p).1));
         let workspace = problems.iter().map(|p| p.1).max().unwrap_or(0);
-        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
+        gpu.make_current()?;
         let bench = Bench {
             read: Memory::new(read, PURPOSE)?,
             written: Memory::new(written, PURPOSE)?,
             workspace: Memory::new(workspace, PURPOSE)?,
-            stream: cuda(
-                result::stream::create(result::stream::StreamKind::NonBlocking),
-                "make a stream",
-            )?,
-            start: cuda(result::event::create(flags), "make an event")?,
-            end: cuda(result::event::create(flags), "make an event")?,
+            stream: gpu.new_stream(true)?,
+            start: Event::new(gpu)?,
+            end: Event::new(gpu)?,
         };
         bench.fill(read)?;
         Ok(bench)
@@ -185,23 +171,24 @@ impl Bench {
 
     /// Microseconds of one run.
     fn time(&self, plan: &Plan, pointers: &Pointers<'_>, best: f32) -> Result<f32> {
+        let stream = self.stream.borrowed();
+        // SAFETY: `time_all` has given every tensor of the problem its part of our memory, and one plan runs at a time.
+        let run = || unsafe { plan.run(stream, pointers) };
         // The first run loads the kernel, the second finds it warm.
         for _ in 0..2 {
-            plan.run(self.stream, pointers)?;
+            run()?;
         }
-        let once = self.clock(|| plan.run(self.stream, pointers))?;
+        let once = self.clock(run)?;
         // Far from the best: not worth a closer look. Short runs are mostly launch, so they always get one.
         if once > 50.0 && once > 3.0 * best {
             return Ok(once);
         }
         let group = (GROUP_MICROS / once.max(1.0)).clamp(2.0, GROUP) as usize;
-        let graph = Replay::new(self.stream, || {
-            (0..group).try_for_each(|_| plan.run(self.stream, pointers))
-        })?;
-        graph.launch(self.stream)?;
+        let graph = Replay::new(stream, || (0..group).try_for_each(|_| run()))?;
+        graph.launch(stream)?;
         let mut times = [0.0f32; 3];
         for time in &mut times {
-            *time = self.clock(|| graph.launch(self.stream))?;
+            *time = self.clock(|| graph.launch(stream))?;
         }
         times.sort_by(f32::total_cmp);
         Ok(times[1] / group as f32)
@@ -209,27 +196,10 @@ impl Bench {
 
     /// Microseconds `work` takes on the stream.
     fn clock(&self, work: impl FnOnce() -> Result<()>) -> Result<f32> {
-        // SAFETY: stream and events are live.
-        unsafe {
-            cuda(
-                result::event::record(self.start, self.stream),
-                "start the clock",
-            )?;
-            work()?;
-            cuda(
-                result::event::record(self.end, self.stream),
-                "stop the clock",
-            )?;
-            cuda(
-                result::event::synchronize(self.end),
-                "wait for a convolution",
-            )?;
-            let millis = cuda(
-                result::event::elapsed(self.start, self.end),
-                "read the clock",
-            )?;
-            Ok(millis * 1000.0)
-        }
+        self.start.record(self.stream.borrowed())?;
+        work()?;
+        self.end.record(self.stream.borrowed())?;
+        Ok(self.end.elapsed_ms(&self.start)? * 1000.0)
     }
 }
 
@@ -240,16 +210,16 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(stream: sys::CUstream, work: impl FnOnce() -> Result<()>) -> Result<Replay> {
+    fn new(stream: StreamRef<'_>, work: impl FnOnce() -> Result<()>) -> Result<Replay> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is live; a capture that was begun is always ended.
         unsafe {
             cuda(
-                result::stream::begin_capture(stream, mode),
+                result::stream::begin_capture(stream.raw(), mode),
                 "begin a capture",
             )?;
             let worked = work();
-            let graph = result::stream::end_capture(stream);
+            let graph = result::stream::end_capture(stream.raw());
             worked?;
             let graph = cuda(graph, "capture a convolution")?;
             let flags = sys::CUgraphInstantiate_flags(0);
@@ -263,10 +233,10 @@ impl Replay {
         }
     }
 
-    fn launch(&self, stream: sys::CUstream) -> Result<()> {
-        // SAFETY: both are live.
+    fn launch(&self, stream: StreamRef<'_>) -> Result<()> {
+        // SAFETY: both are alive; what was recorded uses the memory of `Bench`, which outlives this.
         cuda(
-            unsafe { result::graph::launch(self.ready, stream) },
+            unsafe { result::graph::launch(self.ready, stream.raw()) },
             "launch a graph",
         )
     }

@@ -30,14 +30,14 @@ pub use epilogue::Epilogue;
 pub use plan::{Plan, Pointers};
 pub use problem::{Direction, Problem};
 
+use crate::device::cuda::driver::Gpu;
 use crate::graph::DType;
 use crate::{Error, Result};
 use cache::{Cache, Entry};
 use cudarc::cudnn::sys;
-use cudarc::driver::sys::CUstream;
 use descriptor::Target;
 use engines::Limits;
-use measure::{Bench, cuda};
+use measure::Bench;
 use operation::Form;
 use plan::Handle;
 use std::collections::HashMap;
@@ -74,18 +74,17 @@ struct Built {
     known: bool,
 }
 
-/// cuDNN on the current GPU.
+/// cuDNN on one GPU.
 pub struct Dnn {
-    /// The stream new handles get; a number, so that threads may share it.
-    stream: usize,
+    gpu: Gpu,
     cache: Mutex<Option<Cache>>,
     idle: Mutex<Vec<Arc<Handle>>>,
     plans: Mutex<HashMap<String, Option<Arc<Plan>>>>,
 }
 
 impl Dnn {
-    /// cuDNN for the current context. Its measurements are cached in the folder `cache`, if there is one.
-    pub fn new(stream: CUstream, cache: Option<PathBuf>, gpu_name: &str) -> Result<Dnn> {
+    /// cuDNN on a GPU. Its measurements are cached in the folder `cache`, if there is one.
+    pub fn new(gpu: &Gpu, cache: Option<PathBuf>) -> Result<Dnn> {
         // SAFETY: these two only look for and ask the library.
         let version = unsafe {
             if !sys::is_culib_present() {
@@ -100,10 +99,10 @@ impl Dnn {
                 "cuDNN has version number {version} where one of version 9 (9xxxx) is expected; install cuDNN 9"
             )));
         }
-        let handle = Handle::new(stream)?;
+        let handle = Handle::new(gpu)?;
         Ok(Dnn {
-            stream: stream as usize,
-            cache: Mutex::new(cache.map(|folder| Cache::open(&folder, gpu_name, version))),
+            gpu: gpu.clone(),
+            cache: Mutex::new(cache.map(|folder| Cache::open(&folder, &gpu.info().name, version))),
             idle: Mutex::new(vec![Arc::new(handle)]),
             plans: Mutex::new(HashMap::new()),
         })
@@ -134,11 +133,6 @@ impl Dnn {
 
     /// The candidates of every problem, made by several threads with a handle each.
     fn make_all(&self, open: &[(&str, &Problem)]) -> Result<Vec<Vec<Built>>> {
-        let context = cuda(
-            cudarc::driver::result::ctx::get_current(),
-            "find the current context",
-        )?
-        .map(|c| c as usize);
         let cached = match &*locked(&self.cache) {
             Some(cache) => open.iter().all(|(key, _)| cache.get(key).is_some()),
             None => false,
@@ -156,16 +150,11 @@ impl Dnn {
             let mut workers = Vec::new();
             for _ in 0..threads {
                 workers.push(scope.spawn(|| -> Result<()> {
-                    if let Some(context) = context {
-                        // SAFETY: the context of the thread that started this one, which waits for it.
-                        let set =
-                            unsafe { cudarc::driver::result::ctx::set_current(context as *mut _) };
-                        cuda(set, "enter the context")?;
-                    }
+                    self.gpu.make_current()?;
                     let idle = locked(&self.idle).pop();
                     let handle = match idle {
                         Some(handle) => handle,
-                        None => Arc::new(Handle::new(self.stream as CUstream)?),
+                        None => Arc::new(Handle::new(&self.gpu)?),
                     };
                     let guard = locked(&handle.stream);
                     while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -192,7 +181,7 @@ impl Dnn {
 
     /// The candidates of one problem, or the one the cache knows.
     fn make(&self, handle: &Arc<Handle>, key: &str, problem: &Problem) -> Result<Vec<Built>> {
-        let target = Target::of(handle.raw);
+        let target = Target::of(handle);
         let known = match &*locked(&self.cache) {
             Some(cache) => cache.get(key),
             None => None,
@@ -250,7 +239,7 @@ impl Dnn {
         problem: &Problem,
         entry: Entry,
     ) -> Result<Built> {
-        let target = Target::of(handle.raw);
+        let target = Target::of(handle);
         let text = match &*locked(&self.cache) {
             Some(cache) if entry.compiled => cache.text(key),
             _ => None,
@@ -288,7 +277,7 @@ impl Dnn {
             .collect();
         let bench = match timed.is_empty() {
             true => None,
-            false => Some(Bench::new(&timed)?),
+            false => Some(Bench::new(&self.gpu, &timed)?),
         };
         let mut chosen = Vec::with_capacity(open.len());
         for (&(key, problem), mut built) in open.iter().zip(made) {

@@ -7,17 +7,20 @@ use super::descriptor::{Descriptor, Kind, Name, check};
 use super::engines::{Ready, Recipe};
 use super::operation::{self, Form, Slot};
 use super::{Problem, locked};
+use crate::device::cuda::driver::{Gpu, StreamRef};
 use crate::{Error, Result};
 use cudarc::cudnn::sys;
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use cudarc::driver::sys::CUdeviceptr;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 /// A handle to cuDNN; one thread uses it at a time.
-pub(super) struct Handle {
+pub struct Handle {
     pub(super) raw: sys::cudnnHandle_t,
     /// The stream it was last given; whoever holds the lock uses the handle.
     pub(super) stream: Mutex<usize>,
+    /// Its stream and context live as long as the handle.
+    _gpu: Gpu,
 }
 
 // SAFETY: a handle is bound to a context, not to a thread, and its use is behind the lock.
@@ -26,14 +29,17 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    pub(super) fn new(stream: CUstream) -> Result<Handle> {
+    pub(super) fn new(gpu: &Gpu) -> Result<Handle> {
+        gpu.make_current()?;
+        let stream = gpu.stream().raw();
         let mut raw = std::ptr::null_mut();
-        // SAFETY: `raw` outlives the calls, the stream is the caller's live one.
+        // SAFETY: `raw` outlives the calls, and the handle keeps its GPU with the stream.
         unsafe {
             check(sys::cudnnCreate(&mut raw), "start on this GPU")?;
             let handle = Handle {
                 raw,
                 stream: Mutex::new(stream as usize),
+                _gpu: gpu.clone(),
             };
             check(sys::cudnnSetStream(raw, stream.cast()), "take the stream")?;
             Ok(handle)
@@ -116,7 +122,11 @@ impl Plan {
     }
 
     /// Runs on `stream`; may be captured.
-    pub fn run(&self, stream: CUstream, pointers: &Pointers<'_>) -> Result<()> {
+    ///
+    /// # Safety
+    /// The addresses are those of whole tensors of the problem and of `workspace` bytes that nothing else uses meanwhile, and stay
+    /// allocated until the run, or the last launch of the graph it is recorded in, is done.
+    pub unsafe fn run(&self, stream: StreamRef<'_>, pointers: &Pointers<'_>) -> Result<()> {
         if pointers.inputs.len() != self.inputs || pointers.outputs.len() != self.outputs {
             return Err(Error::new(format!(
                 "an epilogue with {} inputs and {} outputs was given {} and {} addresses",
@@ -150,8 +160,9 @@ impl Plan {
                 &[pointers.workspace as *mut c_void],
             )?
             .finalize()?;
+        let stream = stream.raw();
         let mut last = locked(&self.handle.stream);
-        // SAFETY: the caller vouches for the addresses and the stream; constants live in `self`.
+        // SAFETY: the caller vouches for the addresses; constants live in `self`.
         unsafe {
             if *last != stream as usize {
                 check(

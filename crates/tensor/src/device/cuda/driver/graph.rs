@@ -1,25 +1,26 @@
 //! CUDA graphs, recorded from a stream and launched as a whole.
-// A stream is a handle of the driver's, handed to cuDNN and cuBLASLt as well; nothing here looks behind it.
-#![allow(clippy::not_unsafe_ptr_arg_deref)]
 
-use super::{CUstream, Gpu, check};
+use super::{Gpu, StreamRef, check};
 use crate::{Error, Result};
 use cudarc::driver::sys::{self, CUgraph, CUgraphExec};
 
 /// A stream that records what it is given instead of doing it.
-pub struct Capture {
+pub struct Capture<'a> {
     gpu: Gpu,
-    stream: CUstream,
+    stream: StreamRef<'a>,
     open: bool,
 }
 
-impl Capture {
-    pub fn begin(gpu: &Gpu, stream: CUstream) -> Result<Capture> {
+impl<'a> Capture<'a> {
+    pub fn begin(gpu: &Gpu, stream: StreamRef<'a>) -> Result<Capture<'a>> {
         gpu.make_current()?;
         // Libraries load kernels while they are recorded, which the stricter modes forbid.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: a stream of this GPU.
-        unsafe { check(sys::cuStreamBeginCapture_v2(stream, mode), "record a graph")? };
+        unsafe {
+            let begun = sys::cuStreamBeginCapture_v2(stream.raw(), mode);
+            check(begun, "record a graph")?;
+        }
         Ok(Capture {
             gpu: gpu.clone(),
             stream,
@@ -30,7 +31,8 @@ impl Capture {
     /// Everything queued since the beginning, ready to be launched again and again.
     pub fn end(mut self) -> Result<GraphExec> {
         let graph = self.finish()?;
-        wait_fully(graph)?;
+        // SAFETY: the graph was just recorded and is launched by nobody yet.
+        unsafe { wait_fully(graph)? };
         let mut raw = std::ptr::null_mut();
         // SAFETY: the graph is ours until it is destroyed; what is made of it does not need it.
         let made = unsafe {
@@ -51,7 +53,7 @@ impl Capture {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the stream has been recording since `begin`.
         unsafe {
-            let ended = sys::cuStreamEndCapture(self.stream, &mut graph);
+            let ended = sys::cuStreamEndCapture(self.stream.raw(), &mut graph);
             check(ended, "end a recording")?;
         }
         match graph.is_null() {
@@ -66,7 +68,10 @@ impl Capture {
 /// Makes every wait of a recording one for the end of what is waited for. Kernels of libraries may be recorded so
 /// that they start before their predecessors end, and then trust that all but the last of these have ended; that
 /// holds in one stream, not where streams meet.
-fn wait_fully(graph: CUgraph) -> Result<()> {
+///
+/// # Safety
+/// The graph is alive and nobody else uses it.
+unsafe fn wait_fully(graph: CUgraph) -> Result<()> {
     let mut count = 0;
     // SAFETY: the graph is ours; the lists have the lengths the driver asked for.
     unsafe {
@@ -111,7 +116,7 @@ fn wait_fully(graph: CUgraph) -> Result<()> {
     }
 }
 
-impl Drop for Capture {
+impl Drop for Capture<'_> {
     fn drop(&mut self) {
         if self.open
             && let Ok(graph) = self.finish()
@@ -134,10 +139,14 @@ unsafe impl Send for GraphExec {}
 unsafe impl Sync for GraphExec {}
 
 impl GraphExec {
-    pub fn launch(&self, stream: CUstream) -> Result<()> {
+    /// Queues one run of all that was recorded.
+    ///
+    /// # Safety
+    /// All memory that the recorded kernels were given is still allocated, and is used by nothing else until the stream is done.
+    pub unsafe fn launch(&self, stream: StreamRef<'_>) -> Result<()> {
         self.gpu.make_current()?;
-        // SAFETY: the graph is ours.
-        unsafe { check(sys::cuGraphLaunch(self.raw, stream), "launch a graph") }
+        // SAFETY: the graph is ours, the stream alive; the caller vouches for the memory.
+        unsafe { check(sys::cuGraphLaunch(self.raw, stream.raw()), "launch a graph") }
     }
 }
 

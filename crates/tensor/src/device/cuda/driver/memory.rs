@@ -56,7 +56,7 @@ impl Buffer {
     pub fn upload_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let address = self.part(offset, bytes.len());
         self.gpu.make_current()?;
-        let stream = self.gpu.stream();
+        let stream = self.gpu.stream().raw();
         // SAFETY: both ends are long enough, and `bytes` is borrowed until the stream is done.
         unsafe {
             let copied =
@@ -75,7 +75,7 @@ impl Buffer {
     pub fn download_at(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let address = self.part(offset, bytes.len());
         self.gpu.make_current()?;
-        let stream = self.gpu.stream();
+        let stream = self.gpu.stream().raw();
         // SAFETY: both ends are long enough, and `bytes` is borrowed until the stream is done.
         unsafe {
             let into = bytes.as_mut_ptr().cast();
@@ -88,8 +88,9 @@ impl Buffer {
     /// Makes every byte zero, in order with the GPU's stream; does not wait.
     pub fn fill_zero(&self) -> Result<()> {
         self.gpu.make_current()?;
+        let stream = self.gpu.stream().raw();
         // SAFETY: the buffer's own bytes.
-        let filled = unsafe { sys::cuMemsetD8Async(self.address, 0, self.len, self.gpu.stream()) };
+        let filled = unsafe { sys::cuMemsetD8Async(self.address, 0, self.len, stream) };
         check(filled, "clear memory")
     }
 
@@ -97,7 +98,7 @@ impl Buffer {
     pub fn copy_from(&self, from: &Buffer) -> Result<()> {
         let address = self.part(0, from.len);
         self.gpu.make_current()?;
-        let stream = self.gpu.stream();
+        let stream = self.gpu.stream().raw();
         // SAFETY: both ends are long enough.
         let copied = unsafe { sys::cuMemcpyDtoDAsync_v2(address, from.address, from.len, stream) };
         check(copied, "copy on the GPU")

@@ -2,7 +2,7 @@
 // A stream is a handle of the driver's, handed to cuDNN and cuBLASLt as well; nothing here looks behind it.
 #![allow(clippy::not_unsafe_ptr_arg_deref)]
 
-use super::{CUstream, Gpu, check};
+use super::{Gpu, StreamRef, check};
 use crate::device::bytes_text;
 use crate::{Error, Result};
 use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUmodule, CUresult};
@@ -65,7 +65,8 @@ impl Module {
             check(found, &format!("find the kernel {name}"))?;
         }
         Ok(Kernel {
-            parameters: parameters(raw),
+            // SAFETY: a function of the module that `self` keeps loaded.
+            parameters: unsafe { parameters(raw) },
             module: self.0.clone(),
             raw,
             name: name.into(),
@@ -74,10 +75,14 @@ impl Module {
     }
 }
 
-fn parameters(function: CUfunction) -> usize {
+/// How many parameters a kernel has.
+///
+/// # Safety
+/// The function's module is loaded.
+unsafe fn parameters(function: CUfunction) -> usize {
     let exists = |&index: &usize| {
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: a function of a loaded module; past the last parameter the driver gives an error.
+        // SAFETY: as the caller says; past the last parameter the driver gives an error.
         let told = unsafe { sys::cuFuncGetParamInfo(function, index, &mut offset, &mut size) };
         told == CUresult::CUDA_SUCCESS
     };
@@ -130,9 +135,13 @@ impl Kernel {
 
     /// Queues one launch. Each argument is one slot, of which the kernel reads as many bytes as its parameter
     /// has: addresses fill it, a `u32` or the bits of an `f32` lie in its low half.
-    pub fn launch(
+    ///
+    /// # Safety
+    /// Addresses among the arguments are those of memory that is as large as the kernel takes it to be, and that stays allocated
+    /// until the launch, or the last launch of the graph it is recorded in, is done.
+    pub unsafe fn launch(
         &self,
-        stream: CUstream,
+        stream: StreamRef<'_>,
         grid: [u32; 3],
         block: u32,
         shared: u32,
@@ -145,7 +154,8 @@ impl Kernel {
             .iter()
             .map(|arg| std::ptr::from_ref(arg).cast_mut().cast())
             .collect();
-        // SAFETY: as many slots as parameters, none wider than its slot, copied by the driver before it returns.
+        // SAFETY: as many slots as parameters, none wider than its slot, copied by the driver before it returns; the caller
+        // vouches for the addresses.
         let launched = unsafe {
             sys::cuLaunchKernel(
                 self.raw,
@@ -156,7 +166,7 @@ impl Kernel {
                 1,
                 1,
                 shared,
-                stream,
+                stream.raw(),
                 slots.as_mut_ptr(),
                 std::ptr::null_mut(),
             )

@@ -1,10 +1,32 @@
 //! Streams, and events that order them and measure time.
-// A stream is a handle of the driver's, handed to cuDNN and cuBLASLt as well; nothing here looks behind it.
-#![allow(clippy::not_unsafe_ptr_arg_deref)]
 
-use super::{CUstream, Gpu, check};
+use super::{Gpu, check};
 use crate::Result;
-use cudarc::driver::sys::{self, CUevent};
+use cudarc::driver::sys::{self, CUevent, CUstream};
+use std::marker::PhantomData;
+
+/// A stream that is alive for as long as this borrow of its owner.
+#[derive(Clone, Copy)]
+pub struct StreamRef<'a> {
+    raw: CUstream,
+    owner: PhantomData<&'a Stream>,
+}
+
+impl StreamRef<'_> {
+    /// # Safety
+    /// The stream is not destroyed before the lifetime ends.
+    pub unsafe fn new(raw: CUstream) -> Self {
+        StreamRef {
+            raw,
+            owner: PhantomData,
+        }
+    }
+
+    /// The driver's handle, for calls of the driver, cuDNN and cuBLASLt.
+    pub fn raw(self) -> CUstream {
+        self.raw
+    }
+}
 
 /// A queue of work.
 pub struct Stream {
@@ -34,8 +56,9 @@ impl Stream {
         })
     }
 
-    pub fn raw(&self) -> CUstream {
-        self.raw
+    pub fn borrowed(&self) -> StreamRef<'_> {
+        // SAFETY: the stream is destroyed when `self` is dropped.
+        unsafe { StreamRef::new(self.raw) }
     }
 }
 
@@ -71,32 +94,37 @@ impl Event {
     }
 
     /// Marks the point that `stream` has been queued up to.
-    pub fn record(&self, stream: CUstream) -> Result<()> {
+    pub fn record(&self, stream: StreamRef<'_>) -> Result<()> {
         self.gpu.make_current()?;
-        // SAFETY: the event is ours.
-        unsafe { check(sys::cuEventRecord(self.raw, stream), "record an event") }
+        // SAFETY: event and stream are alive.
+        unsafe {
+            check(
+                sys::cuEventRecord(self.raw, stream.raw()),
+                "record an event",
+            )
+        }
     }
 
     /// The same while `stream` is captured: the event is recorded whenever the graph runs.
-    pub fn record_in_graph(&self, stream: CUstream) -> Result<()> {
+    pub fn record_in_graph(&self, stream: StreamRef<'_>) -> Result<()> {
         self.gpu.make_current()?;
         let flags = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
         // SAFETY: the event is ours.
         unsafe {
             check(
-                sys::cuEventRecordWithFlags(self.raw, stream, flags),
+                sys::cuEventRecordWithFlags(self.raw, stream.raw(), flags),
                 "record an event in a graph",
             )
         }
     }
 
     /// Lets `stream` go on only when the point has been reached.
-    pub fn wait(&self, stream: CUstream) -> Result<()> {
+    pub fn wait(&self, stream: StreamRef<'_>) -> Result<()> {
         self.gpu.make_current()?;
         // SAFETY: the event is ours.
         unsafe {
             check(
-                sys::cuStreamWaitEvent(stream, self.raw, 0),
+                sys::cuStreamWaitEvent(stream.raw(), self.raw, 0),
                 "wait for an event",
             )
         }

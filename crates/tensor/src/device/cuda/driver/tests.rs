@@ -105,30 +105,34 @@ fn kernels_run_and_graphs_run_them_again() {
     buffer.upload(&bytes(&[1.0, 2.0, 3.0, 4.0])).unwrap();
     let args = [buffer.address(), u64::from(2f32.to_bits()), 3];
     let stream = gpu.stream();
-    scale.launch(stream, [1, 1, 1], 32, 0, &args).unwrap();
+    // SAFETY: three numbers of a buffer of four, which outlives the graph.
+    let run = |on: StreamRef<'_>| unsafe { scale.launch(on, [1, 1, 1], 32, 0, &args) }.unwrap();
+    run(stream);
     assert_eq!(numbers(&buffer), [2.0, 4.0, 6.0, 4.0]);
 
     let side = gpu.new_stream(true).unwrap();
     let (fork, join) = (Event::new(&gpu).unwrap(), Event::new(&gpu).unwrap());
     let capture = Capture::begin(&gpu, stream).unwrap();
-    scale.launch(stream, [1, 1, 1], 32, 0, &args).unwrap();
+    run(stream);
     fork.record(stream).unwrap();
-    fork.wait(side.raw()).unwrap();
-    scale.launch(side.raw(), [1, 1, 1], 32, 0, &args).unwrap();
-    join.record(side.raw()).unwrap();
+    fork.wait(side.borrowed()).unwrap();
+    run(side.borrowed());
+    join.record(side.borrowed()).unwrap();
     join.wait(stream).unwrap();
     let graph = capture.end().unwrap();
     assert_eq!(numbers(&buffer), [2.0, 4.0, 6.0, 4.0], "recorded, not done");
     let (start, end) = (Event::new(&gpu).unwrap(), Event::new(&gpu).unwrap());
     start.record(stream).unwrap();
-    graph.launch(stream).unwrap();
-    graph.launch(stream).unwrap();
+    for _ in 0..2 {
+        // SAFETY: the buffer is still there.
+        unsafe { graph.launch(stream).unwrap() };
+    }
     end.record(stream).unwrap();
     assert!(end.elapsed_ms(&start).unwrap() > 0.0);
     assert_eq!(numbers(&buffer), [32.0, 64.0, 96.0, 4.0]);
 
     drop(Capture::begin(&gpu, stream).unwrap());
-    scale.launch(stream, [1, 1, 1], 32, 0, &args).unwrap();
+    run(stream);
     assert_eq!(numbers(&buffer)[0], 64.0, "a dropped recording is over");
 }
 
@@ -141,11 +145,15 @@ fn shared_memory_beyond_the_usual_is_given_up_to_the_limit() {
     buffer.upload(&bytes(&line)).unwrap();
     let args = [buffer.address()];
     let shared = 256 * 64 * 4;
-    turn.launch(gpu.stream(), [1, 1, 1], 256, shared, &args)
-        .unwrap();
+    // SAFETY: a live buffer of as many numbers as the kernel is told.
+    unsafe {
+        turn.launch(gpu.stream(), [1, 1, 1], 256, shared, &args)
+            .unwrap()
+    };
     let turned: Vec<f32> = line.into_iter().rev().collect();
     assert_eq!(numbers(&buffer), turned);
-    let error = turn.launch(gpu.stream(), [1, 1, 1], 256, 1 << 20, &args);
+    // SAFETY: as above; it is refused.
+    let error = unsafe { turn.launch(gpu.stream(), [1, 1, 1], 256, 1 << 20, &args) };
     assert!(error.unwrap_err().to_string().contains("1.0 MiB"));
 }
 
@@ -158,7 +166,8 @@ fn other_threads_may_use_the_gpu() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let args = [buffer.address(), u64::from(3f32.to_bits()), 1];
-            kernel.launch(gpu.stream(), [1, 1, 1], 1, 0, &args).unwrap();
+            // SAFETY: a live buffer of as many numbers as the kernel is told.
+            unsafe { kernel.launch(gpu.stream(), [1, 1, 1], 1, 0, &args).unwrap() };
         });
     });
     assert_eq!(numbers(&buffer), [3.0]);

@@ -1,39 +1,17 @@
-//! A GPU for tests: a context, a stream, memory that numbers go to and come back from.
+//! A GPU for tests, with memory that numbers go to and come back from.
 
+use crate::device::cuda::driver::Gpu;
+use crate::device::cuda::library;
 use crate::graph::DType;
 use cudarc::driver::{result, sys};
 
-pub struct Gpu {
-    pub name: String,
-    pub stream: sys::CUstream,
-}
-
-impl Gpu {
-    /// The first GPU, or nothing where there is none or a library is missing.
-    pub fn find() -> Option<Gpu> {
-        // SAFETY: the library is there before it is called, and what is made stays current on this thread.
-        unsafe {
-            if !sys::is_culib_present()
-                || !cudarc::cudnn::sys::is_culib_present()
-                || !cudarc::cublaslt::sys::is_culib_present()
-            {
-                return None;
-            }
-            result::init().ok()?;
-            let device = result::device::get(0).ok()?;
-            let context = result::primary_ctx::retain(device).ok()?;
-            result::ctx::set_current(context).ok()?;
-            Some(Gpu {
-                name: result::device::get_name(device).ok()?,
-                stream: result::stream::create(result::stream::StreamKind::NonBlocking).ok()?,
-            })
-        }
-    }
-
-    pub fn wait(&self) {
-        // SAFETY: a live stream.
-        unsafe { result::stream::synchronize(self.stream) }.expect("the GPU is still there");
-    }
+/// The first GPU, or nothing where there is none or a library is missing.
+pub fn find() -> Option<Gpu> {
+    library::cudnn().ok()?;
+    library::cublaslt().ok()?;
+    let gpu = Gpu::open(0).ok()?;
+    gpu.make_current().ok()?;
+    Some(gpu)
 }
 
 /// Numbers on the GPU.

@@ -8,9 +8,10 @@ pub(super) mod reference;
 use crate::compile::ConvGeometry;
 use crate::device::cuda::blas::{Blas, Product};
 use crate::device::cuda::dnn::{Direction, Dnn, Epilogue, Plan, Pointers, Problem};
+use crate::device::cuda::driver::Gpu;
 use crate::graph::DType::{self, Bf16, F32};
 use fused::{ALL, BIAS_AT, Fused};
-use gpu::{Buffer, Gpu, random, rounded};
+use gpu::{Buffer, random, rounded};
 use reference::{conv, convolve, difference, lengths};
 use std::time::Instant;
 
@@ -43,8 +44,9 @@ fn outputs(
 ) -> Result<Vec<Vec<f32>>, String> {
     let mut last: Option<Vec<Vec<f32>>> = None;
     for _ in 0..2 {
-        plan.run(gpu.stream, p).map_err(|e| e.to_string())?;
-        gpu.wait();
+        // SAFETY: the callers' buffers have the lengths of the problem, and live until the stream is done.
+        unsafe { plan.run(gpu.stream(), p) }.map_err(|e| e.to_string())?;
+        gpu.sync().map_err(|e| e.to_string())?;
         let now: Vec<Vec<f32>> = out.iter().map(|b| b.read()).collect();
         if let Some(last) = last
             && last
@@ -267,12 +269,12 @@ fn products(gpu: &Gpu, failures: &mut Vec<String>) {
             let c = Buffer::blank(m * n, F32);
             let product = Product { m, k, n, ta, tb };
             // SAFETY: buffers of these sizes, one product at a time on one stream.
-            let done = unsafe { blas.matmul(product, ba.at, bb.at, c.at, gpu.stream) };
+            let done = unsafe { blas.matmul(product, ba.at, bb.at, c.at, gpu.stream()) };
             if let Err(e) = done {
                 failures.push(format!("{product:?}: {e}"));
                 continue;
             }
-            gpu.wait();
+            gpu.sync().expect("the GPU is still there");
             let d = difference(&c.read(), &want);
             worst = worst.max(d);
             if d > 3e-5 {
@@ -331,7 +333,7 @@ fn speed(gpu: &Gpu, failures: &mut Vec<String>) {
     let mut engines = Vec::new();
     for round in ["cold", "from the cache"] {
         let start = Instant::now();
-        let dnn = match Dnn::new(gpu.stream, Some(folder.clone()), &gpu.name) {
+        let dnn = match Dnn::new(gpu, Some(folder.clone())) {
             Ok(dnn) => dnn,
             Err(e) => return failures.push(e.to_string()),
         };
@@ -385,18 +387,18 @@ fn speed(gpu: &Gpu, failures: &mut Vec<String>) {
 
 #[test]
 fn convolutions_and_products() {
-    let Some(gpu) = Gpu::find() else {
+    let Some(gpu) = gpu::find() else {
         println!("no GPU with cuDNN and cuBLASLt: skipped");
         return;
     };
     let start = Instant::now();
-    let dnn = match Dnn::new(gpu.stream, None, &gpu.name) {
+    let dnn = match Dnn::new(&gpu, None) {
         Ok(dnn) => dnn,
         Err(e) => panic!("{e}"),
     };
     println!(
         "{}, cuDNN started in {:.2} s",
-        gpu.name,
+        gpu.info().name,
         start.elapsed().as_secs_f32()
     );
     let mut failures = Vec::new();

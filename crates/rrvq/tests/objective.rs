@@ -1,0 +1,100 @@
+//! The objective of lossy files: bits of the codes against squared error.
+
+use rrvq::config::Config;
+use rrvq::dataset::{Batches, Swatches};
+use rrvq::evaluate::{EvalRecord, Extent, psnr};
+use rrvq::model::hierarchy::nats_per_dim;
+use rrvq::programs::{Model, Step, StepInput};
+use rrvq::{Device, Split, Trainer};
+
+const BIT_WORTH: f64 = 40.0;
+
+fn config(changes: &[&str]) -> Config {
+    let mut config = Config::preset("tiny-swatches").unwrap();
+    let worth = format!("train.bit_worth={BIT_WORTH}");
+    let own = [
+        "train.objective=rate-distortion",
+        "model.free_bits=0",
+        &worth,
+    ];
+    for change in own.iter().chain(changes) {
+        config.set(change).unwrap();
+    }
+    config.validate().unwrap();
+    config
+}
+
+/// A run in memory, and its last evaluation.
+fn trained(config: &Config) -> EvalRecord {
+    let data = Swatches::for_config(config);
+    let mut trainer = Trainer::new(config, &data, Device::Cpu).unwrap();
+    while trainer.step().unwrap().is_some() {}
+    let model = trainer.finish().unwrap();
+    let extent = Extent {
+        split: Split::Test,
+        images: 64,
+    };
+    model.evaluate(&data, extent).unwrap()
+}
+
+#[test]
+fn the_loss_is_bits_and_squared_error() {
+    let config = config(&[]);
+    let (device, data) = (Device::Cpu, Swatches::for_config(&config));
+    let model = Model::new(&config.model);
+    let batches = Batches::new(&data, 3, config.train.batch, false);
+    let mut batches = batches;
+    let mut store = model.initial(&device, 3, batches.at(0)).unwrap();
+    let before = store.get("theta").to_vec();
+    let mut step = Step::new(&device, &model, &config.train).unwrap();
+    let input = StepInput {
+        seed: 3,
+        step: 0,
+        lr: 1e-3,
+        tau: 0.5,
+        kl_weight: 1.0,
+    };
+    let made = step.run(&mut store, batches.at(0), &input).unwrap();
+    let rate = made.kl.iter().sum::<f64>() / nats_per_dim(&config.model);
+    let distortion = made.loss - rate;
+    assert!(distortion > 0.0, "{distortion}");
+    // The same batch, noise and weights, at another price: only the weight of the error changes.
+    let mut other = config.clone();
+    other.train.bit_worth = 2.0 * BIT_WORTH;
+    let mut store = model.initial(&device, 3, batches.at(0)).unwrap();
+    let mut step = Step::new(&device, &model, &other.train).unwrap();
+    let dearer = step.run(&mut store, batches.at(0), &input).unwrap();
+    assert!((dearer.loss - rate - distortion / 2.0).abs() < 1e-4 * distortion);
+    assert_eq!(dearer.kl, made.kl);
+    // The likelihood's scale moves all the same, by its own gradient.
+    let scale = model.layout.get("likelihood.log_scale").unwrap().offset;
+    assert_ne!(store.get("theta")[scale], before[scale]);
+}
+
+#[test]
+fn a_dearer_bit_gives_fewer_bits_and_a_worse_picture() {
+    let steps = "train.steps=300";
+    let cheap = trained(&config(&[steps, "train.bit_worth=2"]));
+    let dear = trained(&config(&[steps, "train.bit_worth=20000"]));
+    let rate = |record: &EvalRecord| record.kl.iter().sum::<f64>();
+    assert!(rate(&dear) < 0.5 * rate(&cheap), "{dear:?} {cheap:?}");
+    let quality = |record: &EvalRecord| psnr(record.squared_error.unwrap());
+    assert!(quality(&dear) + 1.0 < quality(&cheap), "{dear:?} {cheap:?}");
+}
+
+#[test]
+fn evaluations_tell_what_training_lowers() {
+    let config = config(&["train.steps=20"]);
+    let record = trained(&config);
+    let error = record.squared_error.unwrap();
+    let rate = record.kl.iter().sum::<f64>();
+    assert_eq!(record.objective(&config.train), rate + error / BIT_WORTH);
+    let (bits, quality) = record.rate_and_quality(&config.model).unwrap();
+    assert_eq!((bits, quality), (3.0 * rate, psnr(error)));
+    // Without the objective there is no error, and bits per dim are lowered.
+    let mut plain = config.clone();
+    plain.set("train.objective=elbo").unwrap();
+    let record = trained(&plain);
+    assert_eq!(record.squared_error, None);
+    assert_eq!(record.objective(&plain.train), record.bits_per_dim);
+}
