@@ -157,6 +157,7 @@ pub fn train(
         out: output.out,
         tensorboard: false,
         seconds: output.minutes.map(|minutes| minutes * 60.0),
+        together: None,
     };
     let work = |reports: &Reports<Progress, Trained>, interrupt: &Interrupt| {
         let data: Box<dyn Dataset> = match arrays {
