@@ -4,7 +4,8 @@ use crate::args;
 use crate::output::{check_free, manner};
 use crate::prior;
 use crate::terminal::{
-    Follow, bar, complain, detail, grouped, json, line, note, table, watch_for_interrupts,
+    Follow, SAVING, STOPPING, bar, complain, detail, grouped, json, line, note, table,
+    watch_for_interrupts,
 };
 use rrvq::config::{self, Config};
 use rrvq::dataset::{Dataset, Split};
@@ -27,7 +28,7 @@ const EVAL_BATCH: usize = 64;
 const EVAL_BATCH_GPU: usize = 256;
 
 pub fn demo(args: &args::Demo) -> Result<()> {
-    watch_for_interrupts()?;
+    watch_for_interrupts(SAVING)?;
     line(
         "Two models on images of one of nine colours each: one layer of codes, and a hierarchy of five.",
     );
@@ -69,7 +70,6 @@ pub fn train(args: &args::Train) -> Result<()> {
     }
     config.data.skip_damaged |= args.skip_damaged;
     let existing = existing(args.resume, args.overwrite);
-    watch_for_interrupts()?;
     detail(|| format!("{}: data set {}", out.display(), config.data.name));
     let options = TrainOptions {
         out: Some(out.clone()),
@@ -86,6 +86,8 @@ pub fn train(args: &args::Train) -> Result<()> {
             "{count} damaged images are left out; the first: {first}"
         ));
     }
+    // Not before: opening a data set can be ended at any moment.
+    watch_for_interrupts(SAVING)?;
     let finished = Trainer::with(&config, data.as_ref(), device, options)?.run(&mut follow)?;
     drop(follow);
     match finished.interrupted {
@@ -202,6 +204,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         config.data.dir = Some(dir.clone());
     }
     let data = open_data(&config)?;
+    watch_for_interrupts(STOPPING)?;
     let extent = Extent {
         split,
         images: args.images,

@@ -3,10 +3,12 @@
 use crate::output::manner;
 use indicatif::{ProgressBar, ProgressStyle};
 use rrvq::evaluate::{EvalRecord, psnr};
+use rrvq::interrupt::Interrupt;
 use rrvq::programs::StepOutcome;
 use rrvq::train::{Started, Watch};
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Prints a line. A reader that has gone away (`rrvq presets | head`) ends the program quietly; a result that
@@ -63,14 +65,27 @@ pub fn complain(what: impl Display) {
 }
 
 /// Set by the first Ctrl-C; the second one ends the program at once.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static INTERRUPT: LazyLock<Interrupt> = LazyLock::new(Interrupt::default);
 
-pub fn watch_for_interrupts() -> rrvq::Result<()> {
-    let handler = || {
-        if INTERRUPTED.swap(true, Ordering::SeqCst) {
+/// What every command runs in the scope of.
+pub fn interrupt() -> &'static Interrupt {
+    &INTERRUPT
+}
+
+/// How a training ends at Ctrl-C.
+pub const SAVING: &str = "finishing this step and saving";
+/// How everything else does.
+pub const STOPPING: &str = "stopping";
+
+/// From now on the first Ctrl-C ends the work where it can be ended: files that are being written go, trainings are saved.
+/// `how` is what is said then.
+pub fn watch_for_interrupts(how: &'static str) -> rrvq::Result<()> {
+    let handler = move || {
+        if INTERRUPT.is_set() {
             std::process::exit(130);
         }
-        complain("finishing this step and saving; press Ctrl-C again to stop at once");
+        INTERRUPT.set();
+        complain(format!("{how}; press Ctrl-C again to stop at once"));
     };
     ctrlc::set_handler(handler)
         .map_err(|e| rrvq::Error::new(format!("cannot listen for Ctrl-C: {e}")))
@@ -181,7 +196,7 @@ impl Watch for Follow {
     }
 
     fn stop(&self) -> bool {
-        INTERRUPTED.load(Ordering::SeqCst)
+        INTERRUPT.is_set()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The one loop of training, for models and for priors over their codes.
 
-use super::checkpoint::{Progress, load_state, save};
+use super::checkpoint::{Due, Progress, load_state, save};
 use super::due::{is_early, next_stop, sample_every};
 use super::log::{DivergedRecord, Log, Record, TrainRecord};
 use super::model_task::ModelTask;
@@ -12,6 +12,7 @@ use crate::dataset::{Batches, Dataset, Split, check_held_out, check_shape};
 use crate::error::{Error, Remedy, Result};
 use crate::evaluate::{EvalRecord, Extent};
 use crate::files::{Lock, write_atomic};
+use crate::interrupt::undisturbed;
 use crate::model::hierarchy::nats_per_dim;
 use crate::picture::{comfortable_scale, grid};
 use crate::programs::{Model, StepInput, StepOutcome};
@@ -162,14 +163,14 @@ impl<'a> Trainer<'a> {
         let task = ModelTask::new(config, model, batches, data, &device)?;
         let state = (store, progress);
         let setup = begin.elapsed().as_secs_f64();
-        Ok(Trainer::of(
+        Trainer::of(
             Box::new(task),
             config,
             device,
             folder,
             state,
             (setup, options.seconds),
-        ))
+        )
     }
 
     pub(crate) fn of_task(
@@ -183,7 +184,7 @@ impl<'a> Trainer<'a> {
         let folder = open_folder(Some(run), config, options, &state.1)?;
         let setup = begin.elapsed().as_secs_f64();
         let times = (setup, options.seconds);
-        Ok(Trainer::of(task, config, device, folder, state, times))
+        Trainer::of(task, config, device, folder, state, times)
     }
 
     fn of(
@@ -193,8 +194,8 @@ impl<'a> Trainer<'a> {
         folder: Option<Folder>,
         (store, progress): (Store, Progress),
         (setup, seconds): (f64, Option<f64>),
-    ) -> Self {
-        Trainer {
+    ) -> Result<Self> {
+        let mut trainer = Trainer {
             end: seconds.map(|s| progress.seconds + s),
             task,
             config: config.clone(),
@@ -212,7 +213,13 @@ impl<'a> Trainer<'a> {
             spent: 0.0,
             skipped: 0,
             skipped_in_a_row: 0,
+        };
+        // Killed after the state and before the model of the first checkpoint.
+        let folder = trainer.folder.as_ref();
+        if folder.is_some_and(|folder| folder.saved.is_some() && !folder.run.model().exists()) {
+            trainer.write_checkpoint()?;
         }
+        Ok(trainer)
     }
 
     /// What is known before the first step.
@@ -278,11 +285,23 @@ impl<'a> Trainer<'a> {
     }
 
     fn is_going(&self) -> bool {
-        !self.stopped && self.progress.step < self.task.settings().steps as u64
+        let left = self.progress.step < self.task.settings().steps as u64;
+        !self.stopped && (left || self.progress.due.is_some())
     }
 
-    /// Makes a burst of steps and does what is due after it.
+    /// Makes a burst of steps and does what is due after it, or what was left of that when the run was stopped.
     fn advance(&mut self) -> Result<()> {
+        match self.progress.due.take() {
+            Some(left) => self.follow_up(left, false),
+            None => {
+                let over = self.make_steps()?;
+                self.follow_up(Due::Evaluation, over)
+            }
+        }
+    }
+
+    /// Makes a burst of steps; whether the time is over.
+    fn make_steps(&mut self) -> Result<bool> {
         let begin = Instant::now();
         let outcomes = self.burst()?;
         let seconds = begin.elapsed().as_secs_f64();
@@ -304,7 +323,7 @@ impl<'a> Trainer<'a> {
         self.stopped = over && done < train.steps;
         let due =
             |every: usize| over || done == train.steps || (every > 0 && done.is_multiple_of(every));
-        self.split_if_due()?;
+        undisturbed(|| self.split_if_due())?;
         if due(train.save_every) {
             self.check_finite()?;
         }
@@ -315,15 +334,40 @@ impl<'a> Trainer<'a> {
             }
             (self.since, self.spent) = (0, 0.0);
         }
-        if due(train.eval_every) {
-            self.evaluate()?;
-        } else if is_early(&train, self.progress.step) {
-            self.evaluate_early()?;
+        Ok(over)
+    }
+
+    /// Does what is due after a step: an evaluation, samples, a checkpoint. An interrupt ends the run here; what it left
+    /// comes first when the run goes on.
+    fn follow_up(&mut self, from: Due, over: bool) -> Result<()> {
+        let train = self.task.settings().clone();
+        let done = self.progress.step as usize;
+        let planned =
+            |every: usize| done == train.steps || (every > 0 && done.is_multiple_of(every));
+        let early = is_early(&train, self.progress.step);
+        let work = [
+            (Due::Evaluation, planned(train.eval_every) || early),
+            (Due::Samples, planned(sample_every(&train))),
+        ];
+        for (due, planned_here) in work.into_iter().skip_while(|(due, _)| *due != from) {
+            let outcome = match due {
+                Due::Evaluation if over || planned(train.eval_every) => self.evaluate(),
+                Due::Evaluation if early => self.evaluate_early(),
+                Due::Samples if over || planned_here => self.draw_samples(),
+                _ => Ok(()),
+            };
+            if let Err(Error::Interrupted) = outcome {
+                let left = work.iter().skip_while(|(other, _)| *other != due);
+                self.progress.due = left
+                    .clone()
+                    .find(|(_, planned)| *planned)
+                    .map(|(due, _)| *due);
+                self.stopped = true;
+                return self.save();
+            }
+            outcome?;
         }
-        if due(sample_every(&train)) {
-            self.draw_samples()?;
-        }
-        if due(train.save_every) {
+        if over || planned(train.save_every) {
             self.write_checkpoint()?;
         }
         Ok(())
@@ -391,7 +435,7 @@ impl<'a> Trainer<'a> {
     /// are about to be saved.
     fn check_finite(&mut self) -> Result<()> {
         self.show("theta")?;
-        match self.task.not_finite(&mut self.shown)? {
+        match undisturbed(|| self.task.not_finite(&mut self.shown))? {
             None => Ok(()),
             Some(place) => Err(self.diverged(&place)),
         }
@@ -589,7 +633,10 @@ fn open_folder(
     write_atomic(run.config(), |file| file.write_all(text.as_bytes()))?;
     Ok(Some(Folder {
         log: match resumed {
-            true => Log::resume(run.log(), progress.step as usize)?,
+            true => {
+                let evaluated = progress.due != Some(Due::Evaluation);
+                Log::resume(run.log(), progress.step as usize, evaluated)?
+            }
             false => Log::create(run.log())?,
         },
         events: match options.tensorboard {
