@@ -64,10 +64,7 @@ fn by_rows(workers: &mut Workers, file: &[u8]) -> Vec<Image> {
     let mut input = file;
     let mut reader = Reader::new(&mut input).unwrap();
     let mut out = Vec::new();
-    while let Some(outcomes) = reader
-        .segment_by_rows(Some(workers), &|_| {}, 0)
-        .unwrap()
-    {
+    while let Some(outcomes) = reader.segment_by_rows(Some(workers), &|_| {}, 0).unwrap() {
         for outcome in outcomes {
             let Made::Large(image) = outcome.image.unwrap() else {
                 panic!("no image has less than one sample")
@@ -85,7 +82,10 @@ fn come_back(codec: &mut (Workers, Identity), images: &[Image]) -> Summary {
     let (file, summary) = write(codec, images);
     for (found, image) in by_rows(&mut codec.0, &file).iter().zip(images) {
         assert!(found.colour == image.colour && found.alpha == image.alpha);
-        assert_eq!((found.width, found.profile.clone()), (image.width, image.profile.clone()));
+        assert_eq!(
+            (found.width, found.profile.clone()),
+            (image.width, image.profile.clone())
+        );
     }
     let (found, end) = read(Some(&mut codec.0), &file);
     end.unwrap();
