@@ -8,7 +8,13 @@ cd "$(dirname "$0")/.."
 model=${RRVQ_WEB_MODEL:-cifar10}
 target=wasm32-unknown-unknown
 
+# Whether the compiler can build for the page; rustup fetches what it needs.
+compiler() {
+    rustup target list --installed 2>/dev/null | grep -q $target || rustup target add $target >/dev/null 2>&1
+}
+
 modules() {
+    compiler || printf 'the target %s could not be added; if the build fails, `rustup target add %s`\n' $target $target >&2
     mkdir -p web/dist
     # Two folders: other flags would build everything anew each time.
     RUSTFLAGS="-C target-feature=+simd128" cargo build --quiet -p rrvq-web --profile web --target $target --target-dir target/web-simd
@@ -31,6 +37,8 @@ program() {
 
 build() {
     modules
+    # Packing a model needs no newer program than the one that is there.
+    if [ -z "${RRVQ_PROGRAM:-}" ] && [ -x target/release/rrvq ]; then RRVQ_PROGRAM=target/release/rrvq; fi
     program
     cp -r web/index.html web/style.css web/js web/dist/
     "$RRVQ_PROGRAM" pack "$model" --out web/dist/model.safetensors --force >/dev/null
@@ -42,7 +50,7 @@ build() {
 
 # What the tests need and is not there, in a word.
 missing() {
-    rustup target list --installed 2>/dev/null | grep -q $target || rustup target add $target >/dev/null 2>&1 || { echo "the target $target"; return; }
+    compiler || { echo "the target $target"; return; }
     command -v node >/dev/null || { echo node; return; }
     [ -x "${CHROMIUM:-/usr/bin/chromium}" ] || { echo chromium; return; }
     [ -d web/tests/node_modules/playwright-core ] ||

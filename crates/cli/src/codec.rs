@@ -5,21 +5,25 @@ use crate::bench::peak_memory_mib;
 use crate::commands::open_data;
 use crate::lossy;
 use crate::output::{self, check_free, check_stream, is_stream, tell, tell_json};
-use crate::terminal::{self, bar, complain, detail, grouped, line, note, table};
+use crate::terminal::{
+    self, STOPPING, bar, complain, detail, grouped, line, note, table, watch_for_interrupts,
+};
 use rrvq::dataset::Split;
 use rrvq::files::write_atomic;
-use rrvq::{Error, Result, Trained, models};
+use rrvq::{Error, Result, Trained, limits, models};
 use rrvq_codec::networks::Networks;
+use rrvq_codec::read::Made;
 use rrvq_codec::record::Record;
 use rrvq_codec::{
-    Coding, CodingModel, Image, Reader, Writer, bench, built_in_of, neighbours, prune, read,
+    Coding, CodingModel, Image, Reader, Writer, bench, built_in_of, neighbours, png, prune, read,
 };
 use rrvq_study::compare::source;
 use serde_json::json;
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -82,6 +86,7 @@ pub fn compress(args: &Compress) -> Result<()> {
         ));
     }
     let (mut workers, identity) = model(args.model.as_deref())?.workers()?;
+    watch_for_interrupts(STOPPING)?;
     if args.lossy {
         return lossy::compress(args, workers, identity);
     }
@@ -136,7 +141,7 @@ pub fn open(path: &Path, given: &Cell<usize>) -> Result<Image> {
     let (name, bytes) = match is_stream(path) {
         true => (Path::new("stdin"), read_stdin()?),
         false => {
-            let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, error))?;
+            let bytes = limits::read_file(path)?;
             (path, bytes)
         }
     };
@@ -163,10 +168,15 @@ pub fn open(path: &Path, given: &Cell<usize>) -> Result<Image> {
 }
 
 fn read_stdin() -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = std::io::stdin().lock().read_to_end(&mut bytes);
-    read.map_err(|error| Error::io("read", "standard input", error))?;
-    Ok(bytes)
+    let read = limits::read_all(std::io::stdin().lock());
+    read.map_err(|error| Error::io("read", "standard input", error))?
+        .ok_or_else(|| Error::new(format!("standard input cannot be taken: {}", endless())))
+}
+
+/// What is wrong with something to read that goes on and on.
+fn endless() -> String {
+    let most = limits::Limits::current().memory;
+    format!("it goes on beyond {} (max-memory)", size(most))
 }
 
 /// What became of the files that were given, and of the samples in them.
@@ -221,9 +231,7 @@ impl<'a> Source<'a> {
     /// All of it.
     pub fn bytes(&self) -> Result<Cow<'_, [u8]>> {
         match self {
-            Source::File(path) => std::fs::read(path)
-                .map(Cow::from)
-                .map_err(|error| Error::io("read", path, error)),
+            Source::File(path) => limits::read_file(path).map(Cow::from),
             Source::Stream(bytes) => Ok(Cow::from(bytes)),
         }
     }
@@ -249,6 +257,7 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     check_stream(&args.out)?;
     let file = &args.file;
     let source = Source::new(file)?;
+    watch_for_interrupts(STOPPING)?;
     if source.is_lossy() {
         return lossy::decompress(args, &source);
     }
@@ -303,15 +312,22 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     prepare(args, header.images)?;
     let (mut done, mut lost) = (0usize, Vec::new());
     let ended = 'file: loop {
-        let segment = reader.segment(workers.as_mut(), &|_| {});
+        let segment = reader.segment_by_rows(workers.as_mut(), &|_| {}, png::LARGE);
         let outcomes = match segment {
             Ok(Some(outcomes)) => outcomes,
             Ok(None) => break Ok(()),
             Err(said) => break Err(said),
         };
         for outcome in outcomes {
-            let saved = outcome.image.and_then(|image| save(args, &image));
+            let saved = outcome.image.and_then(|made| match made {
+                Made::Whole(image) => save(args, &image),
+                Made::Large(image) => save_as(args, &image.record.name, |out| {
+                    let rows = &mut |take: &mut png::Take<'_>| image.rows(workers.as_mut(), take);
+                    png::write(&image.record, rows, out)
+                }),
+            });
             match saved {
+                Err(Error::Interrupted) => break 'file Err(Error::Interrupted),
                 Ok(()) => done += 1,
                 Err(said) => lost.push(match outcome.name.is_empty() {
                     true => said.to_string(),
@@ -324,8 +340,10 @@ pub fn decompress(args: &Decompress) -> Result<()> {
         }
     };
     progress.finish_and_clear();
-    if let Err(said) = ended {
-        lost.push(said.tell(crate::flag));
+    match ended {
+        Ok(()) => {}
+        Err(Error::Interrupted) => lost.push("stopped before the end".into()),
+        Err(said) => lost.push(said.tell(crate::flag)),
     }
     if args.json {
         let told = json!({"file": file, "images": done, "announced": header.images, "lost": lost});
@@ -372,21 +390,37 @@ pub fn prepare(args: &Decompress, images: usize) -> Result<()> {
 }
 
 pub fn save(args: &Decompress, image: &Image) -> Result<()> {
+    save_as(args, &image.name, |out| image.write_png(out))
+}
+
+/// Writes the PNG file of an image to where it belongs.
+fn save_as(
+    args: &Decompress,
+    name: &OsStr,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
     let path = match is_stream(&args.out) {
         true => args.out.clone(),
         false => {
-            let mut name = image.name.clone();
+            let mut name = name.to_owned();
             name.push(".png");
             args.out.join(name)
         }
     };
     check_free(&path)?;
-    let png = image.to_png();
-    detail(|| format!("{}: {}", path.display(), size(png.len())));
-    output::write(&path, |file| {
-        let written = file.write_all(&png);
-        written.map_err(|error| Error::io("write", &path, error))
-    })
+    output::write(&path, write).map_err(|error| match error {
+        Error::Io { action, source, .. } => Error::Io {
+            action,
+            path: path.clone(),
+            source,
+        },
+        other => other,
+    })?;
+    detail(|| {
+        let bytes = std::fs::metadata(&path).map_or(0, |file| file.len() as usize);
+        format!("{}: {}", path.display(), size(bytes))
+    });
+    Ok(())
 }
 
 /// What is in a file, from its lists alone.

@@ -6,7 +6,8 @@ use crate::launch;
 use crate::output::{check_free, manner};
 use crate::prior;
 use crate::terminal::{
-    Follow, bar, complain, detail, grouped, json, line, note, table, watch_for_interrupts,
+    Follow, SAVING, STOPPING, bar, complain, detail, grouped, json, line, note, table,
+    watch_for_interrupts,
 };
 use rrvq::cluster::{Cluster, Launch};
 use rrvq::config::{self, Config};
@@ -31,7 +32,7 @@ const EVAL_BATCH: usize = 64;
 const EVAL_BATCH_GPU: usize = 256;
 
 pub fn demo(args: &args::Demo) -> Result<()> {
-    watch_for_interrupts()?;
+    watch_for_interrupts(SAVING)?;
     line(
         "Two models on images of one of nine colours each: one layer of codes, and a hierarchy of five.",
     );
@@ -126,7 +127,6 @@ fn train_as(args: &args::Train, compute: Compute, cluster: Option<&Cluster>) -> 
     }
     config.data.skip_damaged |= args.skip_damaged;
     let existing = existing(args.resume, args.overwrite);
-    watch_for_interrupts()?;
     detail(|| format!("{}: data set {}", out.display(), config.data.name));
     let options = TrainOptions {
         out: Some(out.clone()),
@@ -146,6 +146,8 @@ fn train_as(args: &args::Train, compute: Compute, cluster: Option<&Cluster>) -> 
             "{count} damaged images are left out; the first: {first}"
         ));
     }
+    // Not before: opening a data set can be ended at any moment.
+    watch_for_interrupts(SAVING)?;
     if let Some(cluster) = cluster {
         cluster.check_same(&config, data.as_ref(), &device)?;
     }
@@ -265,6 +267,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         config.data.dir = Some(dir.clone());
     }
     let data = open_data(&config)?;
+    watch_for_interrupts(STOPPING)?;
     let extent = Extent {
         split,
         images: args.images,

@@ -2,8 +2,8 @@
 
 use crate::args::CodecEval;
 use crate::output::check_free;
-use crate::terminal::{self, bar, line, table};
-use rrvq::{Result, Trained};
+use crate::terminal::{self, STOPPING, bar, line, table, watch_for_interrupts};
+use rrvq::{Result, Trained, interrupt};
 use rrvq_codec::CodingModel;
 use rrvq_study::compare::{
     Comparison, Contest, LeftOut, Prefix, Row, Verdict, figure, pages, quality, source,
@@ -18,6 +18,7 @@ pub fn eval(args: &CodecEval) -> Result<()> {
     let trained = Trained::open(&args.run)?;
     let source = source::images(trained.config(), args.data.as_deref(), args.images)?;
     let (mut workers, identity) = trained.workers()?;
+    watch_for_interrupts(STOPPING)?;
     let progress = bar("comparing", 0);
     let mut contest = Contest {
         workers: &mut workers,
@@ -34,6 +35,7 @@ pub fn eval(args: &CodecEval) -> Result<()> {
         _ => None,
     };
     progress.finish_and_clear();
+    interrupt::check()?;
     let mut comparison = compared?;
     // A model that cannot show these images still has the rest to tell.
     let drawn = match drawn {

@@ -124,8 +124,12 @@ pub fn decompress(args: &Decompress, source: &Source<'_>) -> Result<()> {
             Ok(Some(outcomes)) => outcomes,
             Ok(None) => break,
             // Images that were never listed are missing, too; without any list there is nothing to show.
-            Err(said) if args.partial && told.done > 0 => {
+            Err(said) if args.partial && told.done > 0 && said != Error::Interrupted => {
                 told.missing.push(said.to_string());
+                break;
+            }
+            Err(Error::Interrupted) => {
+                told.lost.push("stopped before the end".into());
                 break;
             }
             Err(said) => {

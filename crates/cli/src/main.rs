@@ -43,7 +43,34 @@ fn main() {
     };
     limits.set();
     let ready = check_simd().and_then(|()| set_threads(args.threads.into()));
-    let outcome = ready.and_then(|()| match &args.command {
+    let outcome = ready.and_then(|()| terminal::interrupt().scope(|| run(&args.command, begun)));
+    terminal::detail(|| {
+        let (seconds, threads) = (begun.elapsed().as_secs_f64(), rayon::current_num_threads());
+        let memory = bench::peak_memory_mib();
+        let memory = memory.map_or(String::new(), |mib| {
+            format!(", {mib:.0} MiB at most in memory")
+        });
+        let simd = doctor::simd_title();
+        format!("{seconds:.2} s with {threads} threads and {simd}{memory}")
+    });
+    if let Err(error) = outcome {
+        let said = error.tell(flag);
+        if json {
+            terminal::json_failure(&said);
+        }
+        terminal::complain(said);
+        // As a shell would say it of a program that a signal ended.
+        std::process::exit(if terminal::interrupt().is_set() {
+            130
+        } else {
+            2
+        });
+    }
+}
+
+/// Does what a command asks for.
+fn run(command: &Command, begun: Instant) -> rrvq::Result<()> {
+    match command {
         Command::Demo(demo) => commands::demo(demo),
         Command::Train(train) => commands::train(train),
         Command::Prior(args) => prior::prior(args),
@@ -79,23 +106,6 @@ fn main() {
             Ok(())
         }
         Command::Man(args) => shell::man(args),
-    });
-    terminal::detail(|| {
-        let (seconds, threads) = (begun.elapsed().as_secs_f64(), rayon::current_num_threads());
-        let memory = bench::peak_memory_mib();
-        let memory = memory.map_or(String::new(), |mib| {
-            format!(", {mib:.0} MiB at most in memory")
-        });
-        let simd = doctor::simd_title();
-        format!("{seconds:.2} s with {threads} threads and {simd}{memory}")
-    });
-    if let Err(error) = outcome {
-        let said = error.tell(flag);
-        if json {
-            terminal::json_failure(&said);
-        }
-        terminal::complain(said);
-        std::process::exit(2);
     }
 }
 

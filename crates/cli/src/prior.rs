@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::commands::{as_typed, existing, has_events};
-use crate::terminal::{Follow, grouped, note, watch_for_interrupts};
+use crate::terminal::{Follow, SAVING, grouped, note, watch_for_interrupts};
 use rrvq::config::Config;
 use rrvq::evaluate::EvalRecord;
 use rrvq::prior::{self, Prior};
@@ -51,7 +51,6 @@ pub fn prior(args: &args::Prior) -> Result<()> {
     if let Some(dir) = &args.data {
         config.data.dir = Some(dir.clone());
     }
-    watch_for_interrupts()?;
     let options = TrainOptions {
         out: None,
         existing,
@@ -63,6 +62,7 @@ pub fn prior(args: &args::Prior) -> Result<()> {
     config.validate()?;
     prior::check_kind(&run, &config)?;
     let data = rrvq_data::open_followed(&config, &mut |n, all| follow.decoded(n, all))?;
+    watch_for_interrupts(SAVING)?;
     let mut trainer = Trainer::prior(&args.run, &config, data.as_ref(), device, options)?;
     let finished = trainer.run(&mut follow)?;
     drop(follow);

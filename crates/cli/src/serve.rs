@@ -1,8 +1,8 @@
 //! `rrvq serve`: the page of `web/` with a model of one's own, on this machine and for this machine.
 //!
 //! Everything is in memory before the first request, under names that are listed, so no request reaches a file. The page
-//! itself is inside the program. Its WebAssembly modules need another compiler target than the program, so they are read
-//! from where `tools/web.sh` puts them, or are inside as well with the cargo feature `page`.
+//! itself is inside the program, where it was built in the repository. Its WebAssembly modules need another compiler target than the
+//! program, so they are read from where `tools/web.sh` puts them, or are inside as well with the cargo feature `page`.
 
 use crate::args::Serve;
 use crate::terminal::line;
@@ -17,14 +17,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A page's text, by the name it is asked for.
-macro_rules! page {
-    ($($name:literal),* $(,)?) => {
-        [$(($name, include_bytes!(concat!("../../../web/", $name)) as &[u8])),*]
+/// A file of `web/`; none in a package of this crate, which comes without that folder (build.rs).
+#[cfg(page_inside)]
+macro_rules! inside {
+    ($name:literal) => {
+        Some(include_bytes!(concat!("../../../web/", $name)))
+    };
+}
+#[cfg(not(page_inside))]
+macro_rules! inside {
+    ($name:literal) => {
+        None
     };
 }
 
-static PAGE: [(&str, &[u8]); 11] = page![
+/// A page's text, by the name it is asked for.
+macro_rules! page {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, inside!($name))),*]
+    };
+}
+
+static PAGE: [(&str, Option<&[u8]>); 11] = page![
     "index.html",
     "style.css",
     "js/drops.js",
@@ -99,10 +113,14 @@ fn gather(args: &Serve) -> Result<Files> {
     let name = name.to_string_lossy();
     let name = name.strip_suffix(".safetensors").unwrap_or(&name);
     let listing = json!({"name": name, "file": "model.safetensors"}).to_string();
-    let mut files: Files = PAGE
-        .iter()
-        .map(|(name, bytes)| (name.to_string(), kind(name), Cow::Borrowed(*bytes)))
-        .collect();
+    let mut files = Files::new();
+    for (name, inside) in PAGE {
+        let bytes = match inside {
+            Some(bytes) => Cow::Borrowed(bytes),
+            None => built(&args.modules, name)?,
+        };
+        files.push((name.into(), kind(name), bytes));
+    }
     for name in MODULES {
         files.push((name.into(), kind(name), module(&args.modules, name)?));
     }
@@ -132,11 +150,16 @@ fn module(_: &Path, name: &str) -> Result<Cow<'static, [u8]>> {
 
 #[cfg(not(feature = "page"))]
 fn module(folder: &Path, name: &str) -> Result<Cow<'static, [u8]>> {
+    built(folder, name)
+}
+
+/// A file of what `tools/web.sh build` made.
+fn built(folder: &Path, name: &str) -> Result<Cow<'static, [u8]>> {
     let path = folder.join(name);
     match std::fs::read(&path) {
         Ok(bytes) => Ok(bytes.into()),
         Err(error) => Err(Error::new(format!(
-            "{}; build the page's modules with tools/web.sh build, or say where they are with --modules DIR",
+            "{}; build the page with `tools/web.sh build` in the repository, or say where they are with --modules DIR",
             Error::io("read", path, error)
         ))),
     }

@@ -1,7 +1,7 @@
 //! `rrvq study`: lists studies, or runs them and says what they found.
 
 use crate::args;
-use crate::terminal::{Follow, line, watch_for_interrupts};
+use crate::terminal::{Follow, SAVING, line, watch_for_interrupts};
 use rrvq::train::Watch;
 use rrvq::{Error, Result};
 use rrvq_study::framework::{self, PAGE, Settings, Stored, Study};
@@ -30,7 +30,7 @@ pub fn study(args: &args::Study) -> Result<()> {
         seeds: args.seeds.map(usize::from),
         runs: args.run.iter().cloned().collect(),
     };
-    watch_for_interrupts()?;
+    watch_for_interrupts(SAVING)?;
     let begun = Instant::now();
     let outcome = framework::run(&studies, &settings, &mut Progress);
     let page = out.join(PAGE);

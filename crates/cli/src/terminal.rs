@@ -3,12 +3,13 @@
 use crate::output::manner;
 use indicatif::{ProgressBar, ProgressStyle};
 use rrvq::evaluate::{EvalRecord, psnr};
+use rrvq::interrupt::Interrupt;
 use rrvq::programs::StepOutcome;
 use rrvq::train::{Started, Watch};
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Prints a line. A reader that has gone away (`rrvq presets | head`) ends the program quietly; a result that
@@ -65,19 +66,34 @@ pub fn complain(what: impl Display) {
 }
 
 /// Set by the first Ctrl-C; the second one ends the program at once.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static INTERRUPT: LazyLock<Interrupt> = LazyLock::new(Interrupt::default);
 
-pub fn watch_for_interrupts() -> rrvq::Result<()> {
+/// What every command runs in the scope of.
+pub fn interrupt() -> &'static Interrupt {
+    &INTERRUPT
+}
+
+/// How a training ends at Ctrl-C.
+pub const SAVING: &str = "finishing this step and saving";
+/// How everything else does.
+pub const STOPPING: &str = "stopping";
+
+/// From now on the first Ctrl-C ends the work where it can be ended: files that are being written go, trainings are saved.
+/// `how` is what is said then.
+pub fn watch_for_interrupts(how: &'static str) -> rrvq::Result<()> {
     static FIRST: OnceLock<Instant> = OnceLock::new();
-    let handler = || {
+    let handler = move || {
         let first = FIRST.get_or_init(Instant::now);
-        match INTERRUPTED.swap(true, Ordering::SeqCst) {
+        match INTERRUPT.is_set() {
             // A launcher and the terminal may both hand on the same Ctrl-C.
             true if first.elapsed() > Duration::from_millis(500) => std::process::exit(130),
-            false if !manner().one_of_many => {
-                complain("finishing this step and saving; press Ctrl-C again to stop at once");
+            true => {}
+            false => {
+                INTERRUPT.set();
+                if !manner().one_of_many {
+                    complain(format!("{how}; press Ctrl-C again to stop at once"));
+                }
             }
-            _ => {}
         }
     };
     ctrlc::set_handler(handler)
@@ -189,7 +205,7 @@ impl Watch for Follow {
     }
 
     fn stop(&self) -> bool {
-        INTERRUPTED.load(Ordering::SeqCst)
+        INTERRUPT.is_set()
     }
 }
 

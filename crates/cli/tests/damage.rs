@@ -110,6 +110,17 @@ fn a_lost_state_does_not_start_the_run_anew() {
     assert!(scratch.read("run/model.safetensors") == model);
 }
 
+/// A run that is killed between the two files of its first checkpoint has a state and no model.
+#[test]
+fn a_model_that_was_not_written_yet_is_made_from_the_state() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let model = scratch.read("run/model.safetensors");
+    fs::remove_file(scratch.path("run/model.safetensors")).unwrap();
+    scratch.run(&["train", "--resume", "--out", "run"]).done();
+    assert!(scratch.read("run/model.safetensors") == model);
+}
+
 #[test]
 fn a_lost_or_spoilt_configuration_is_named() {
     let scratch = Scratch::new();

@@ -50,6 +50,18 @@ fn damaged_images_end_a_training_or_are_left_out_with_a_word() {
     scratch.run(&["eval", "run"]).done();
 }
 
+/// Opening a pipe would wait for ever.
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_a_folder_of_images_is_named() {
+    let scratch = Scratch::new();
+    photos(&scratch);
+    let made = scratch.shell("mkfifo photos/pipe.png");
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let said = scratch.run(&["data", "info", "photos"]);
+    said.refused(&["photos/pipe.png", "a pipe or a device"]);
+}
+
 #[test]
 fn a_folder_of_images_is_recognised_and_drawn() {
     let scratch = Scratch::new();

@@ -308,3 +308,30 @@ fn a_lossy_file_that_lists_and_holds_nothing_takes_no_memory() {
     let args = "decompress a.rrvq -o out --partial";
     told(&within(&scratch, 600, args), "too few of its codes");
 }
+
+/// Devices without an end, within an address space they would fill.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_never_ends_is_refused() {
+    let scratch = Scratch::new();
+    for args in [
+        "compress /dev/zero -o out.rrvq",
+        "compress --lossy /dev/zero -o out.rrvq",
+        "compress - -o out.rrvq </dev/zero",
+        "decompress /dev/zero -o out",
+        "decompress --keep-going /dev/zero -o out",
+        "decompress - -o out </dev/zero",
+        "codec list /dev/zero",
+        "codec list - </dev/zero",
+        "reconstruct tiles-2 /dev/zero --out out.png",
+        "codes tiles-2 /dev/zero --out out.npy",
+        "info /dev/zero",
+        "train --config /dev/zero",
+        "decode tiles-2 /dev/zero --out out.png",
+    ] {
+        let said = within(&scratch, 1024, &format!("--max-memory 64MiB {args}"));
+        assert_eq!(said.code, Some(2), "{args}: {said:?}");
+        assert!(said.err.starts_with("rrvq: "), "{args}: {said:?}");
+        assert!(!scratch.path("out.rrvq").exists());
+    }
+}

@@ -234,26 +234,36 @@ fn changed_compressed_files_through_the_program() {
         .flat_map(inputs)
         .collect();
     let (count, start) = (asked(1_000), Instant::now());
-    let mut shown = 0;
+    let (mut shown, mut most, mut longest) = (0, 0, Duration::ZERO);
     for seed in 0..count {
         let mut dice = Dice(seed as u64);
         let file = &files[dice.below(files.len())].1;
         let other = &files[dice.below(files.len())].1;
         scratch.write("a.rrvq", changed(&mut dice, file, other));
         let mode = ["", "--keep-going", "--partial"][dice.below(3)];
+        let begun = Instant::now();
         let said = scratch.shell(&format!(
-            "ulimit -v 1048576; exec $rrvq decompress a.rrvq --model model.safetensors -o out --force {mode}"
+            "ulimit -v 1048576; exec $rrvq decompress a.rrvq --model model.safetensors -o out --force --verbose {mode}"
         ));
+        longest = longest.max(begun.elapsed());
         assert!(
             matches!(said.code, Some(0 | 2)) && !said.err.contains("panicked"),
             "change {seed}: {said:?}"
         );
+        assert!(longest < LONGEST, "change {seed} took {longest:?}");
+        if let Some((before, _)) = said.err.split_once(" MiB at most in memory") {
+            let mib: usize = before.rsplit(' ').next().unwrap().parse().unwrap();
+            most = most.max(mib);
+        }
+        assert!(most < 512, "change {seed} took {most} MiB");
         shown += usize::from(said.code == Some(0));
     }
     assert!(shown > count / 100, "{shown} were read");
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "program: {count} changed files in {seconds:.0} s, none failed, {shown} could be read"
+        "program: {count} changed files in {seconds:.0} s, none failed, {shown} could be read; at most {most} MiB and \
+         {:.1} s each",
+        longest.as_secs_f64()
     );
 }
 

@@ -1,8 +1,7 @@
 //! Pictures of a model: the way between two images, the quality of samples, and models trained for lossy files.
 
 mod common;
-use common::{Scratch, png_size};
-use serde_json::Value;
+use common::{Said, Scratch, png_size};
 
 #[test]
 fn a_strip_leads_from_one_image_to_another() {
@@ -49,12 +48,16 @@ fn a_strip_leads_from_one_image_to_another() {
 fn samples_have_a_quality() {
     let scratch = Scratch::new();
     scratch.trained("run");
-    let args = ["quality", "run", "--count", "256"];
-    let said = scratch.run(&args).done();
+    let quality = |more: &[&str]| {
+        let args = ["quality", "run", "--count", "256"];
+        let mut command = scratch.command(&[&args[..], more].concat());
+        command.env("RRVQ_CACHE", scratch.path("cache"));
+        Said::from(command.output().unwrap())
+    };
+    let said = quality(&[]).done();
     assert!(said.contains("samples: Fréchet distance "), "{said}");
     assert!(said.contains("learnt from the data set's "), "{said}");
-    let json = scratch.run(&[&args[..], &["--json"]].concat()).done();
-    let told: Value = serde_json::from_str(&json).unwrap();
+    let told = quality(&["--json"]).json();
     let of = |what: &str, number: &str| told[what][number].as_f64().unwrap();
     // Training images are images of the set; a model of a few steps draws others.
     let distance = "frechet_distance";
@@ -63,9 +66,17 @@ fn samples_have_a_quality() {
     for share in ["precision", "recall"] {
         assert!((0.0..=1.0).contains(&of("samples", share)), "{told}");
     }
-    scratch
-        .run(&["quality", "run", "--temperature", "nan"])
-        .refused(&["--temperature"]);
+    // The network is kept, and made again where its file is damaged: the numbers stay.
+    let kept: Vec<_> = std::fs::read_dir(scratch.path("cache/features"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(kept.len(), 1);
+    let bytes = std::fs::read(&kept[0]).unwrap();
+    std::fs::write(&kept[0], "nothing").unwrap();
+    assert_eq!(quality(&["--json"]).json(), told);
+    assert_eq!(std::fs::read(&kept[0]).unwrap(), bytes);
+    quality(&["--temperature", "nan"]).refused(&["--temperature"]);
 }
 
 #[test]
@@ -88,10 +99,9 @@ fn a_model_trained_for_rate_and_distortion_writes_lossy_files() {
         said.contains("bits a pixel") && said.contains("at 20 squared error a bit"),
         "{said}"
     );
-    let json = scratch
+    let told = scratch
         .run(&["eval", "rd", "--images", "64", "--json"])
-        .done();
-    let told: Value = serde_json::from_str(&json).unwrap();
+        .json();
     assert!(told["squared_error"].as_f64().unwrap() > 0.0, "{told}");
     scratch.run(&["report", "rd", "--out", "rd.html"]).done();
     let page = String::from_utf8(scratch.read("rd.html")).unwrap();

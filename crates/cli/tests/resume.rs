@@ -1,7 +1,7 @@
 //! A run that was stopped, by a signal or by numbers that are no numbers, goes on as if nothing had happened.
 
 mod common;
-use common::{Said, Scratch, wait_for};
+use common::{Said, Scratch, wait_for, wait_for_text};
 use safetensors::SafeTensors;
 #[cfg(unix)]
 use std::process::Command;
@@ -33,7 +33,7 @@ fn essence(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
         .map(|(name, view)| (name.into(), view.data().to_vec()))
         .collect();
     let metadata = header.metadata().as_ref().unwrap();
-    for key in ["step", "plateau"] {
+    for key in ["step", "plateau", "due"] {
         all.extend(
             metadata
                 .get(key)
@@ -185,6 +185,91 @@ fn an_interrupted_run_saves_and_says_how_to_go_on() {
         assert!(said.contains("40 steps done"), "{said}");
         assert_same(&scratch, "whole", out);
     }
+}
+
+/// Evaluations of seconds, so that a signal meets one.
+const LONG_EVALUATIONS: [&str; 12] = [
+    "--preset",
+    "tiny-swatches",
+    "--steps",
+    "4",
+    "--set",
+    "train.eval_every=2",
+    "--set",
+    "train.log_every=2",
+    "--set",
+    "train.schedule=plateau",
+    "--set",
+    "data.test_images=20000",
+];
+
+#[cfg(unix)]
+fn interrupt(child: &std::process::Child) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_evaluation_ends_the_run_and_is_made_when_it_goes_on() {
+    let scratch = Scratch::new();
+    let train = |out| [&["train", "--out", out], &LONG_EVALUATIONS[..]].concat();
+    scratch.run(&train("whole")).done();
+    let state = |run: &str| essence(&scratch.checkpoint(run)[1]);
+    let child = scratch.start(&train("int"));
+    // The record of a step is written just before its evaluation.
+    wait_for_text(&scratch.path("int/log.jsonl"), "\"step\":2");
+    interrupt(&child);
+    let said = Said::from(child.wait_with_output().unwrap()).done();
+    assert!(said.contains("stopped and saved at step 2 of 4"), "{said}");
+    assert!(scratch.logged("int", "eval").is_empty());
+    // Stopped in its first evaluation, and in its last one.
+    let child = scratch.start(&["train", "--resume", "--out", "int"]);
+    wait_for_text(&scratch.path("int/log.jsonl"), "\"step\":4");
+    interrupt(&child);
+    let said = Said::from(child.wait_with_output().unwrap()).done();
+    assert!(said.contains("stopped and saved at step 4 of 4"), "{said}");
+    assert_eq!(scratch.logged("int", "eval"), [2]);
+    let said = scratch.run(&["train", "--resume", "--out", "int"]).done();
+    assert!(said.contains("4 steps done"), "{said}");
+    assert_eq!(scratch.logged("int", "eval"), [2, 4]);
+    assert_eq!(scratch.logged("int", "train"), [2, 4]);
+    assert!(scratch.checkpoint("int")[0] == scratch.checkpoint("whole")[0]);
+    assert!(state("int") == state("whole"), "the states differ");
+    for picture in ["samples/step-00000002.png", "samples/step-00000004.png"] {
+        let [a, b] = ["int", "whole"].map(|run| scratch.read(&format!("{run}/{picture}")));
+        assert!(a == b, "{picture}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_evaluation_can_be_interrupted() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let text = String::from_utf8(scratch.read("run/config.toml")).unwrap();
+    let more = text.replace("test_images = 64", "test_images = 400000");
+    assert_ne!(more, text);
+    scratch.write("run/config.toml", more);
+    let child = scratch.start(&["eval", "run"]);
+    // It listens once it evaluates: SIGINT is the second bit of the signals that it catches.
+    let status = format!("/proc/{}/status", child.id());
+    let caught = || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & 2 > 0
+    };
+    while !caught() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    interrupt(&child);
+    let said = Said::from(child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(
+        said.err.contains("stopping") && said.out.is_empty(),
+        "{said:?}"
+    );
 }
 
 /// `rrvq train 2>&1 | tee log`: Ctrl-C ends `tee` first, and then nobody hears the program.

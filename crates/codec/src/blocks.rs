@@ -5,6 +5,7 @@
 
 use super::container::{Block, Kind, read_block, short, take_place};
 use rrvq::error::{Error, Result};
+use rrvq::limits;
 use std::io::{self, Read};
 
 /// Blocks as they come.
@@ -69,8 +70,9 @@ impl<'a> Blocks<'a> {
 
     /// From here on blocks are searched for, in `bytes` from `at` on and in what follows.
     fn search(&mut self, mut bytes: Vec<u8>, at: usize) -> Result<()> {
-        let read = self.input.read_to_end(&mut bytes);
-        read.map_err(|error| Error::new(format!("it cannot be read: {error}")))?;
+        let rest = limits::read_all(&mut *self.input);
+        let rest = rest.map_err(|error| Error::new(format!("it cannot be read: {error}")))?;
+        bytes.extend(rest.ok_or_else(|| Error::new("it is larger than may be read (max-memory)"))?);
         let patience = PATIENCE * bytes.len();
         self.rest = Some(Rest {
             bytes,

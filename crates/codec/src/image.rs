@@ -5,11 +5,12 @@
 
 use super::metadata::{self, Metadata};
 use super::png::{self, Effort};
+use super::record::Record;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageReader};
 use rrvq::error::{Error, Result};
 use rrvq::{limits, whole};
 use std::ffi::{OsStr, OsString};
-use std::io::Cursor;
+use std::io::{Cursor, Write};
 use std::path::Path;
 
 /// Longest side of an image, and most pixels.
@@ -126,8 +127,8 @@ impl Image {
         let (colour, alpha) = match samples {
             DynamicImage::ImageLuma8(image) => (image.into_raw(), None),
             DynamicImage::ImageRgb8(image) => (image.into_raw(), None),
-            DynamicImage::ImageLumaA8(image) => split(&image.into_raw(), 1),
-            DynamicImage::ImageRgba8(image) => split(&image.into_raw(), 3),
+            DynamicImage::ImageLumaA8(image) => split(image.into_raw(), 1),
+            DynamicImage::ImageRgba8(image) => split(image.into_raw(), 3),
             _ => return Err("it has more than 8 bits a sample".into()),
         };
         Ok(Image {
@@ -144,7 +145,38 @@ impl Image {
 
     /// The image as the bytes of a PNG file, as few as can be.
     pub fn to_png(&self) -> Vec<u8> {
-        png::encode(self, Effort::Most)
+        if self.bytes() <= png::LARGE {
+            return png::encode(self, Effort::Most);
+        }
+        let mut file = Vec::new();
+        // Memory takes whatever is written to it.
+        let _ = self.write_png(&mut file);
+        file
+    }
+
+    /// Writes that file. Of a large image no second copy is made.
+    pub fn write_png(&self, out: &mut dyn Write) -> Result<()> {
+        if self.bytes() <= png::LARGE {
+            return out.write_all(&self.to_png()).map_err(png::unwritten);
+        }
+        png::write(&Record::of(self, 0), &mut |take| self.rows(take), out)
+    }
+
+    /// Tells its samples a few rows at a time: colours, and transparency where there is any.
+    fn rows(&self, take: &mut png::Take<'_>) -> Result<()> {
+        const SAMPLES: usize = 1 << 18;
+        let (width, row) = (self.width, self.width * self.channels());
+        let rows = (SAMPLES / row).max(1);
+        let mut alpha = self
+            .alpha
+            .iter()
+            .flat_map(|alpha| alpha.chunks(rows * width));
+        for colour in self.colour.chunks(rows * row) {
+            if take(colour, alpha.next())?.is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -159,12 +191,20 @@ pub fn check_size(width: usize, height: usize) -> std::result::Result<(), String
     }
 }
 
-/// Colour and transparency.
-fn split(samples: &[u8], channels: usize) -> (Vec<u8>, Option<Vec<u8>>) {
-    let pixels = || samples.chunks_exact(channels + 1);
-    let colour = pixels().flat_map(|pixel| &pixel[..channels]).copied();
-    let alpha = pixels().map(|pixel| pixel[channels]);
-    (colour.collect(), Some(alpha.collect()))
+/// Colour and transparency. Colours stay where they are, closer together: a large image is not held twice.
+fn split(mut samples: Vec<u8>, channels: usize) -> (Vec<u8>, Option<Vec<u8>>) {
+    let step = channels + 1;
+    let alpha: Vec<u8> = samples
+        .iter()
+        .skip(channels)
+        .step_by(step)
+        .copied()
+        .collect();
+    for pixel in 0..alpha.len() {
+        samples.copy_within(pixel * step..pixel * step + channels, pixel * channels);
+    }
+    samples.truncate(alpha.len() * channels);
+    (samples, Some(alpha))
 }
 
 #[cfg(test)]

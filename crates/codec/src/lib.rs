@@ -11,7 +11,7 @@
 //! - [`plane`]: a predictive coder for transparency, and for images it is better at.
 //! - [`tiles`], [`image`], [`metadata`], [`png`]: images cut into squares; samples, colour profile and what else a file
 //!   says of them; files of them.
-//! - [`container`], `blocks`, [`record`], [`write`], [`read`]: the file. FORMAT.md beside them says all that a second decoder
+//! - [`container`], `blocks`, [`record`], [`write`], [`read`], [`large`]: the file. FORMAT.md beside them says all that a second decoder
 //!   needs.
 //! - [`identity`]: which model a file belongs to.
 //! - [`lossy`]: the codes alone; the picture is what the model makes of them.
@@ -26,6 +26,7 @@ mod codes;
 pub mod container;
 pub mod identity;
 pub mod image;
+pub mod large;
 pub mod lossy;
 mod memory;
 pub mod metadata;

@@ -79,6 +79,11 @@ impl Shape {
         (STRIP / self.row()).max(1)
     }
 
+    /// Samples of a strip; the last one may have fewer.
+    pub fn strip(&self) -> usize {
+        self.rows() * self.row()
+    }
+
     /// How many strips the image has.
     pub fn strips(&self) -> usize {
         self.height.div_ceil(self.rows())
@@ -251,27 +256,61 @@ fn difference(odds: &mut [Odds; NODES], wanted: u8, decisions: &mut impl Decide)
     })
 }
 
-/// The strips of an image.
-pub fn write(shape: Shape, samples: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let mut learner = Learner::new(shape);
-    let mut row_room = vec![0; shape.row()];
-    let mut strips = Vec::with_capacity(shape.strips());
-    for strip in samples.chunks(shape.rows() * shape.row()) {
+/// Codes an image strip by strip.
+pub struct Writer {
+    learner: Learner,
+    row: Vec<u8>,
+}
+
+impl Writer {
+    pub fn new(shape: Shape) -> Writer {
+        Writer {
+            row: vec![0; shape.row()],
+            learner: Learner::new(shape),
+        }
+    }
+
+    /// The next strip, of the samples that are [`Shape::strip`] of them.
+    pub fn strip(&mut self, samples: &[u8]) -> Result<Vec<u8>> {
         let mut noted = Noting(Vec::new());
-        for row in strip.chunks_exact(shape.row()) {
-            row_room.copy_from_slice(row);
-            learner.row(&mut row_room, &mut noted)?;
+        for row in samples.chunks_exact(self.row.len()) {
+            self.row.copy_from_slice(row);
+            self.learner.row(&mut self.row, &mut noted)?;
         }
         let mut stack = Stack::default();
         noted.0.iter().rev().for_each(|slot| stack.push(*slot));
-        strips.push(stack.to_bytes());
+        Ok(stack.to_bytes())
     }
-    Ok(strips)
+}
+
+/// The strips of an image.
+pub fn write(shape: Shape, samples: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let mut writer = Writer::new(shape);
+    let strips = samples.chunks(shape.strip());
+    strips.map(|strip| writer.strip(strip)).collect()
+}
+
+/// The same, each strip read back and compared; none where one does not come back as it was.
+pub fn write_checked(shape: Shape, samples: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+    let (mut writer, mut reader) = (Writer::new(shape), Reader::new(shape));
+    let mut strips = Vec::with_capacity(shape.strips());
+    for strip in samples.chunks(shape.strip()) {
+        rrvq::interrupt::check()?;
+        let coded = writer.strip(strip)?;
+        reader.strip(&coded)?;
+        if reader.take() != strip {
+            return Ok(None);
+        }
+        strips.push(coded);
+    }
+    Ok(Some(strips))
 }
 
 /// Reads an image strip by strip.
 pub struct Reader {
     learner: Learner,
+    /// Rows that were read.
+    rows: usize,
     pub samples: Vec<u8>,
 }
 
@@ -279,6 +318,7 @@ impl Reader {
     pub fn new(shape: Shape) -> Reader {
         Reader {
             learner: Learner::new(shape),
+            rows: 0,
             samples: Vec::new(),
         }
     }
@@ -288,17 +328,22 @@ impl Reader {
         let damaged = || Error::new("its bits do not belong together");
         let mut stack = Stack::from_bytes(bytes).ok_or_else(damaged)?;
         let shape = self.learner.shape;
-        let done = self.samples.len() / shape.row();
         let mut row = vec![0; shape.row()];
-        for _ in 0..shape.rows().min(shape.height - done) {
+        for _ in 0..shape.rows().min(shape.height - self.rows) {
             row.fill(0);
             self.learner.row(&mut row, &mut stack)?;
             self.samples.extend_from_slice(&row);
+            self.rows += 1;
         }
         match stack.is_empty() {
             true => Ok(()),
             false => Err(damaged()),
         }
+    }
+
+    /// Gives away what was read since the last time.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.samples)
     }
 }
 

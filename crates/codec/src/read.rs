@@ -2,23 +2,21 @@
 //!
 //! Damage costs the images it touches: a chain of tiles and its pool, or an image's strips. Blocks say where they belong,
 //! so whatever is whole is found and used; lists and header have a second copy. Images of a segment are made as their bits
-//! arrive, never from sizes alone.
+//! arrive, never from sizes alone; large ones need not be made at once, see [`large`](super::large).
 
 use super::blocks::Blocks;
-use super::chunk::{self, Chain, Times};
+use super::chunk::{self, Times};
 use super::container::{Block, Fields, Header, Kind, Place, read_block, read_records, take_place};
 use super::image::Image;
-use super::networks::Networks;
+use super::large::{Chunk, Large, needs_model};
 use super::plane::{self, Shape};
 use super::record::{Record, take_records};
-use super::stack::Stack;
-use super::tiles::{Located, Sequence, Tiling};
+use super::tiles::{Sequence, Tiling};
 use super::workers::Workers;
-use rrvq::error::{Error, Remedy, Result};
+use rrvq::error::{Error, Result};
 use rrvq::limits;
 use std::ffi::OsString;
 use std::io::Read;
-use std::ops::Range;
 
 /// Reads a file's images one segment after another.
 pub struct Reader<'a> {
@@ -40,10 +38,16 @@ pub struct Reader<'a> {
 }
 
 /// What became of an image.
-pub struct Outcome {
+pub struct Outcome<I = Image> {
     /// Empty where not even that could be read.
     pub name: OsString,
-    pub image: Result<Image>,
+    pub image: Result<I>,
+}
+
+/// An image, or what it is made of.
+pub enum Made {
+    Whole(Image),
+    Large(Large),
 }
 
 /// The next block, if it is of the kind that is due.
@@ -51,6 +55,16 @@ enum Due {
     Whole(Vec<u8>),
     Damaged,
     Missing,
+}
+
+impl Due {
+    fn payload(self) -> Result<Vec<u8>> {
+        match self {
+            Due::Whole(payload) => Ok(payload),
+            Due::Damaged => Err(damaged()),
+            Due::Missing => Err(missing()),
+        }
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -138,7 +152,26 @@ impl<'a> Reader<'a> {
         workers: Option<&mut Workers>,
         watch: &(dyn Fn(usize) + Sync),
     ) -> Result<Option<Vec<Outcome>>> {
-        let outcomes = self.next_segment(workers, watch)?;
+        let whole = |made: Made| match made {
+            Made::Whole(image) => Ok(image),
+            Made::Large(_) => Err(Error::new("no image is that large")),
+        };
+        let outcome = |outcome: Outcome<Made>| Outcome {
+            name: outcome.name,
+            image: outcome.image.and_then(whole),
+        };
+        let outcomes = self.segment_by_rows(workers, watch, usize::MAX)?;
+        Ok(outcomes.map(|outcomes| outcomes.into_iter().map(outcome).collect()))
+    }
+
+    /// The same, but images of more than so many samples are left to be made a few rows at a time.
+    pub fn segment_by_rows(
+        &mut self,
+        workers: Option<&mut Workers>,
+        watch: &(dyn Fn(usize) + Sync),
+        large: usize,
+    ) -> Result<Option<Vec<Outcome<Made>>>> {
+        let outcomes = self.next_segment(workers, watch, large)?;
         self.lost |= outcomes
             .iter()
             .flatten()
@@ -150,7 +183,8 @@ impl<'a> Reader<'a> {
         &mut self,
         workers: Option<&mut Workers>,
         watch: &(dyn Fn(usize) + Sync),
-    ) -> Result<Option<Vec<Outcome>>> {
+        large: usize,
+    ) -> Result<Option<Vec<Outcome<Made>>>> {
         let lost = |said: Error| {
             Ok(Some(vec![Outcome {
                 name: OsString::new(),
@@ -165,7 +199,9 @@ impl<'a> Reader<'a> {
             match block.kind {
                 kind if kind.lists() && block.whole => match self.list(&block) {
                     Ok(None) => {}
-                    Ok(Some(records)) => return self.images(records, workers, watch).map(Some),
+                    Ok(Some(records)) => {
+                        return self.images(records, workers, watch, large).map(Some);
+                    }
                     Err(said) => return self.skip().and_then(|()| lost(said)),
                 },
                 Kind::End if block.whole => {
@@ -186,7 +222,7 @@ impl<'a> Reader<'a> {
                         let list = self.blocks.list_ahead(segment);
                         if let Some(Ok(Some(records))) = list.map(|list| self.list(&list)) {
                             self.waiting = Some(block);
-                            return self.images(records, workers, watch).map(Some);
+                            return self.images(records, workers, watch, large).map(Some);
                         }
                         self.segments = segment + 1;
                         return lost(Error::new("a list of images is damaged"));
@@ -261,24 +297,27 @@ impl<'a> Reader<'a> {
         records: Vec<Record>,
         workers: Option<&mut Workers>,
         watch: &(dyn Fn(usize) + Sync),
-    ) -> Result<Vec<Outcome>> {
+        large: usize,
+    ) -> Result<Vec<Outcome<Made>>> {
         let pixels = records.iter().map(|r| r.width * r.height).sum();
         limits::check_pixels_in_all(pixels).map_err(Error::new)?;
         self.seen += records.len();
-        let mut made: Vec<Making> = records.iter().map(Making::new).collect();
-        self.tiles(&records, &mut made, workers, watch)?;
-        for (number, (record, making)) in records.iter().zip(&mut made).enumerate() {
+        let side = self.header.side.max(1);
+        let new = |(number, record)| Making::new(number, record, side, large);
+        let mut made: Vec<Making> = records.into_iter().enumerate().map(new).collect();
+        self.tiles(&mut made, workers, watch)?;
+        for making in &mut made {
             let mut strips = 0..;
-            if record.coding == 0 {
-                let shape = making.shape(record.channels);
-                let colour = self.plane(shape, number, &mut strips, watch);
+            if making.record.coding == 0 {
+                let shape = making.shape(making.record.channels);
+                let colour = self.plane(shape, making, &mut strips, watch);
                 making.set(|making| {
                     making.colour = colour?;
                     Ok(())
                 });
             }
-            if record.alpha {
-                let alpha = self.plane(making.shape(1), number, &mut strips, watch);
+            if making.record.alpha {
+                let alpha = self.plane(making.shape(1), making, &mut strips, watch);
                 making.set(|making| {
                     making.alpha = Some(alpha?);
                     Ok(())
@@ -286,45 +325,29 @@ impl<'a> Reader<'a> {
             }
         }
         self.segments += 1;
-        let outcome = |(record, making): (Record, Making)| Outcome {
-            name: record.name.clone(),
-            image: making.finish(record),
-        };
-        Ok(records.into_iter().zip(made).map(outcome).collect())
+        Ok(made.into_iter().map(Making::finish).collect())
     }
 
     /// Reads the model's chunks, as many at a time as there are hands.
     fn tiles(
         &mut self,
-        records: &[Record],
         made: &mut [Making],
         workers: Option<&mut Workers>,
         watch: &(dyn Fn(usize) + Sync),
     ) -> Result<()> {
         let mut sequence = Sequence::default();
-        for (number, record) in records.iter().enumerate().filter(|(_, r)| r.coding == 1) {
-            sequence.add(
-                number,
-                Tiling {
-                    width: record.width,
-                    height: record.height,
-                    channels: record.channels,
-                    side: self.header.side.max(1),
-                },
-            );
+        for making in made.iter().filter(|making| making.record.coding == 1) {
+            sequence.add(making.number, making.tiling);
         }
         if sequence.count == 0 {
             return Ok(());
         }
         let Some(workers) = workers else {
-            return Err(Error::with_remedy(
-                "its images need the model they were written with",
-                Remedy::Model,
-            ));
+            return Err(needs_model());
         };
         let config = &workers.model().config;
-        let fits = |r: &Record| r.coding == 0 || r.channels <= config.image_channels;
-        if self.header.side != config.size || !records.iter().all(fits) {
+        let fits = |m: &Making| m.record.coding == 0 || m.record.channels <= config.image_channels;
+        if self.header.side != config.size || !made.iter().all(fits) {
             return Err(Error::new("its images do not fit its model"));
         }
         let most = match self.header.has_places() {
@@ -342,18 +365,28 @@ impl<'a> Reader<'a> {
                 let place = |chain| [self.segments, number, chain];
                 let places: Vec<Place> = (0..chains.len()).map(place).collect();
                 let found = places.into_iter().map(|place| self.due(Kind::Tiles, place));
-                let found = found.collect::<Vec<_>>();
-                jobs.push((sequence.tiles(range), chains, found));
+                let chunk = Chunk {
+                    payloads: found.map(Due::payload).collect(),
+                    at: sequence.tiles(range),
+                    chains,
+                    counted: !self.header.has_places(),
+                };
+                keep_for_later(&chunk, made);
+                if chunk.at.iter().any(|at| made[at.image].later.is_none()) {
+                    jobs.push(chunk);
+                }
             }
-            let counted = !self.header.has_places();
-            let done = workers.each(jobs, |networks, (at, chains, found)| {
-                let tiles = read_tiles(networks, &at, &chains, found, counted)?;
+            let done = workers.each(jobs, |networks, chunk| {
+                let (at, tiles) = chunk.read(networks)?;
                 watch(at.iter().map(|at| at.tiling.extent(at.tile).bytes()).sum());
                 Ok((at, tiles))
             })?;
             for (at, (tiles, times)) in done.into_iter().collect::<Result<Vec<_>>>()? {
                 self.times += times;
                 for (at, tile) in at.iter().zip(tiles) {
+                    if made[at.image].later.is_some() {
+                        continue;
+                    }
                     made[at.image].set(|making| {
                         let tile = tile?;
                         making.room(at.tiling.width * at.tiling.height * at.tiling.channels)?;
@@ -366,30 +399,52 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads the strips of a plane. All of them are taken from the file, whatever they are.
+    /// Reads the strips of a plane, or keeps them for later. All of them are taken from the file, whatever they are.
     fn plane(
         &mut self,
         shape: Shape,
-        image: usize,
+        making: &mut Making,
         numbers: &mut dyn Iterator<Item = usize>,
         watch: &(dyn Fn(usize) + Sync),
     ) -> Result<Vec<u8>> {
         let mut reader = Ok(plane::Reader::new(shape));
         for number in numbers.take(shape.strips()) {
-            match self.due(Kind::Strip, [self.segments, image, number]) {
-                Due::Whole(bytes) => {
-                    reader = reader.and_then(|mut reader| {
-                        let before = reader.samples.len();
-                        reader.strip(&bytes)?;
-                        watch(reader.samples.len() - before);
-                        Ok(reader)
-                    });
+            let place = [self.segments, making.number, number];
+            let strip = self.due(Kind::Strip, place).payload();
+            reader = match (reader, strip, &mut making.later) {
+                (Err(error), ..) | (Ok(_), Err(error), _) => Err(error),
+                (reader, Ok(strip), Some(later)) => {
+                    later.strips.push(strip);
+                    reader
                 }
-                Due::Damaged => reader = Err(damaged()),
-                Due::Missing => reader = Err(missing()),
-            }
+                (Ok(mut reader), Ok(strip), None) => {
+                    let before = reader.samples.len();
+                    reader.strip(&strip).map(|()| {
+                        watch(reader.samples.len() - before);
+                        reader
+                    })
+                }
+            };
         }
         reader.map(|reader| reader.samples)
+    }
+}
+
+/// Gives a chunk to the images that are made from it later.
+fn keep_for_later(chunk: &Chunk, made: &mut [Making]) {
+    let mut last = None;
+    for at in &chunk.at {
+        if last.replace(at.image) == Some(at.image) || made[at.image].later.is_none() {
+            continue;
+        }
+        made[at.image].set(|making| {
+            let whole: Result<Vec<_>> = chunk.payloads.iter().cloned().collect();
+            whole?;
+            if let Some(later) = &mut making.later {
+                later.chunks.push(chunk.clone());
+            }
+            Ok(())
+        });
     }
 }
 
@@ -401,60 +456,50 @@ fn missing() -> Error {
     Error::new("the file is damaged or ends before it")
 }
 
-/// Reads a chunk. In version 1 the number of tiles comes first.
-fn read_tiles(
-    networks: &mut Networks,
-    at: &[Located],
-    chains: &[Range<usize>],
-    found: Vec<Due>,
-    counted: bool,
-) -> Result<chunk::Found> {
-    let chain = |(number, due): (usize, Due)| {
-        let payload = match due {
-            Due::Whole(payload) => payload,
-            Due::Damaged => return Err(damaged()),
-            Due::Missing => return Err(missing()),
-        };
-        let mut fields = Fields(&payload);
-        if counted && fields.short()? != at.len() {
-            return Err(damaged());
-        }
-        let flags = chunk::flag_count(chains, number);
-        let bits = fields.bytes(flags.div_ceil(8))?;
-        Ok(Chain {
-            back: (0..flags)
-                .map(|i| bits[i / 8] >> (i % 8) & 1 == 1)
-                .collect(),
-            stack: Stack::from_bytes(fields.0).ok_or_else(damaged)?,
-        })
-    };
-    let found = found.into_iter().enumerate().map(chain).collect();
-    let extents: Vec<_> = at.iter().map(|at| at.tiling.extent(at.tile)).collect();
-    chunk::read(networks, &extents, chains, found)
-}
-
 /// An image in the making.
 struct Making {
-    size: (usize, usize),
+    /// Its number in the segment.
+    number: usize,
+    record: Record,
+    tiling: Tiling,
     colour: Vec<u8>,
     alpha: Option<Vec<u8>>,
+    /// What it is made of, if it is not made now.
+    later: Option<Later>,
     lost: Option<Error>,
 }
 
+/// Blocks of an image.
+#[derive(Default)]
+struct Later {
+    chunks: Vec<Chunk>,
+    /// Colours first, should prediction have them.
+    strips: Vec<Vec<u8>>,
+}
+
 impl Making {
-    fn new(record: &Record) -> Making {
+    fn new(number: usize, record: Record, side: usize, large: usize) -> Making {
+        let samples = record.width * record.height * (record.channels + record.alpha as usize);
         Making {
-            size: (record.width, record.height),
+            number,
+            tiling: Tiling {
+                width: record.width,
+                height: record.height,
+                channels: record.channels,
+                side,
+            },
+            record,
             colour: Vec::new(),
             alpha: None,
+            later: (samples > large).then(Later::default),
             lost: None,
         }
     }
 
     fn shape(&self, channels: usize) -> Shape {
         Shape {
-            width: self.size.0,
-            height: self.size.1,
+            width: self.record.width,
+            height: self.record.height,
             channels,
         }
     }
@@ -465,6 +510,7 @@ impl Making {
             && let Err(error) = step(self)
         {
             (self.colour, self.alpha, self.lost) = (Vec::new(), None, Some(error));
+            self.later = self.later.take().map(|_| Later::default());
         }
     }
 
@@ -478,11 +524,34 @@ impl Making {
         Ok(())
     }
 
-    fn finish(self, record: Record) -> Result<Image> {
-        match self.lost {
-            Some(error) => Err(error),
-            None => Ok(record.image(self.colour, self.alpha)),
-        }
+    fn finish(self) -> Outcome<Made> {
+        let name = self.record.name.clone();
+        let image = match (self.lost, self.later) {
+            (Some(error), _) => Err(error),
+            (None, None) => Ok(Made::Whole(self.record.image(self.colour, self.alpha))),
+            (None, Some(mut later)) => {
+                let shape = Shape {
+                    width: self.record.width,
+                    height: self.record.height,
+                    channels: self.record.channels,
+                };
+                let strips = if self.record.coding == 0 {
+                    shape.strips()
+                } else {
+                    0
+                };
+                let alpha = later.strips.split_off(strips.min(later.strips.len()));
+                Ok(Made::Large(Large {
+                    record: self.record,
+                    number: self.number,
+                    tiling: self.tiling,
+                    chunks: later.chunks,
+                    colour: later.strips,
+                    alpha,
+                }))
+            }
+        };
+        Outcome { name, image }
     }
 }
 

@@ -18,6 +18,7 @@ use super::tiles::{Sequence, Tiling};
 use super::workers::Workers;
 use rayon::prelude::*;
 use rrvq::error::{Error, Result};
+use rrvq::interrupt::Interrupt;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -167,10 +168,13 @@ impl Writer<'_> {
             .collect();
         // Colours that the model has in any case need no other coding.
         let settled = self.coding == Coding::Model;
+        let interrupt = Interrupt::current();
         let planes: Vec<Planes> = images
             .par_iter()
             .zip(&by_model)
-            .map(|(image, by_model)| Planes::of(image, !(settled && *by_model), check))
+            .map(|(image, by_model)| {
+                interrupt.scope(|| Planes::of(image, !(settled && *by_model), check))
+            })
             .collect::<Result<_>>()?;
         let (mut sequence, mut chunks) = self.code(images, &by_model)?;
         if self.coding == Coding::Smaller {
@@ -313,10 +317,9 @@ impl Planes {
                 height: image.height,
                 channels,
             };
-            let strips = plane::write(shape, samples)?;
-            match check && plane::read(shape, &strips)? != samples {
-                true => Err(unfaithful()),
-                false => Ok(strips),
+            match check {
+                true => plane::write_checked(shape, samples)?.ok_or_else(unfaithful),
+                false => plane::write(shape, samples),
             }
         };
         Ok(Planes {

@@ -11,10 +11,11 @@ use rrvq::programs::Scorer;
 use rrvq::{Error, Result};
 use rrvq_codec::neighbours::{self, Neighbours};
 use rrvq_codec::networks::Networks;
-use rrvq_codec::read::check;
-use rrvq_codec::{Coding, Identity, Image, Reader, Summary, Workers, Writer};
+use rrvq_codec::read::{Made, check};
+use rrvq_codec::{Coding, Identity, Image, Reader, Summary, Workers, Writer, png};
 use rrvq_tensor::Store;
 use rrvq_tensor::rng::counter;
+use std::path::Path;
 
 /// By the model, which knows nothing yet: prediction would have everything.
 fn write(codec: &mut (Workers, Identity), images: &[Image]) -> (Vec<u8>, Summary) {
@@ -58,8 +59,34 @@ fn read(workers: Option<&mut Workers>, file: &[u8]) -> (Vec<Result<Image>>, Resu
     }
 }
 
+/// The images of a file by way of PNG files that are written a few rows at a time, as large ones are.
+fn by_rows(workers: &mut Workers, file: &[u8]) -> Vec<Image> {
+    let mut input = file;
+    let mut reader = Reader::new(&mut input).unwrap();
+    let mut out = Vec::new();
+    while let Some(outcomes) = reader.segment_by_rows(Some(workers), &|_| {}, 0).unwrap() {
+        for outcome in outcomes {
+            let Made::Large(image) = outcome.image.unwrap() else {
+                panic!("no image has less than one sample")
+            };
+            let mut png = Vec::new();
+            let rows = &mut |take: &mut png::Take<'_>| image.rows(Some(workers), take);
+            png::write(&image.record, rows, &mut png).unwrap();
+            out.push(Image::from_file(Path::new("x.png"), &png).unwrap());
+        }
+    }
+    out
+}
+
 fn come_back(codec: &mut (Workers, Identity), images: &[Image]) -> Summary {
     let (file, summary) = write(codec, images);
+    for (found, image) in by_rows(&mut codec.0, &file).iter().zip(images) {
+        assert!(found.colour == image.colour && found.alpha == image.alpha);
+        assert_eq!(
+            (found.width, found.profile.clone()),
+            (image.width, image.profile.clone())
+        );
+    }
     let (found, end) = read(Some(&mut codec.0), &file);
     end.unwrap();
     assert_eq!(found.len(), images.len());
@@ -67,6 +94,31 @@ fn come_back(codec: &mut (Workers, Identity), images: &[Image]) -> Summary {
         assert_eq!(found.as_ref(), Ok(image));
     }
     summary
+}
+
+/// Many strips of colours and of transparency, which do not begin at the same rows; pictures of few colours.
+#[test]
+fn predicted_images_are_written_a_few_rows_at_a_time() {
+    let mut codec = workers(&settings(&[]));
+    let mut images: Vec<Image> = [(1, false), (1, true), (3, false), (3, true)]
+        .map(|(channels, alpha)| image("large", 700, 500, channels, alpha))
+        .into();
+    for colours in [2, 3, 16, 200] {
+        let mut few = image("few", 301, 40, 3, colours == 3);
+        few.colour.iter_mut().for_each(|sample| *sample = 7);
+        let pixels = few.colour.chunks_exact_mut(3).enumerate();
+        pixels.for_each(|(at, pixel)| pixel[1] = (at / 5 % colours) as u8);
+        if let Some(alpha) = &mut few.alpha {
+            alpha.fill(99);
+        }
+        images.push(few);
+    }
+    let (file, _) = write_by(&mut codec, &images, Coding::Prediction);
+    let found = by_rows(&mut codec.0, &file);
+    assert_eq!(found.len(), images.len());
+    for (found, image) in found.iter().zip(&images) {
+        assert!(found.colour == image.colour && found.alpha == image.alpha);
+    }
 }
 
 const KINDS: [&[&str]; 10] = [

@@ -158,14 +158,20 @@ pub(super) fn files_in(
                 continue;
             }
             // Asking each of many files for more than its kind takes long; links are followed.
-            let kind = entry.file_type();
-            let is_folder = match kind {
-                Ok(kind) if !kind.is_symlink() => kind.is_dir(),
-                _ => path.is_dir(),
+            let kind = match entry.file_type() {
+                Ok(kind) if !kind.is_symlink() => Some(kind),
+                _ => path.metadata().ok().map(|found| found.file_type()),
             };
-            if is_folder {
+            if kind.is_some_and(|kind| kind.is_dir()) {
                 folders.push((format!("{prefix}{name}/"), path));
             } else if wanted(&path) {
+                // Whoever opens a pipe waits for somebody to write to it.
+                if kind.is_some_and(|kind| !kind.is_file()) {
+                    return Err(Error::new(format!(
+                        "{} is a pipe or a device; expected regular files, so move it elsewhere",
+                        path.display()
+                    )));
+                }
                 found.push((format!("{prefix}{name}"), path));
             }
         }

@@ -165,7 +165,8 @@ pub fn train(
             None => rrvq_data::open_for(&config)?,
         };
         let mut trainer = Trainer::with(&config, data.as_ref(), device, options)?;
-        trainer.run(&mut Follow(reports, interrupt))?;
+        // In its scope, so that an evaluation ends, too.
+        interrupt.scope(|| trainer.run(&mut Follow(reports, interrupt)))?;
         trainer.finish()
     };
     let hear = |_: Python<'_>, progress: Progress| {

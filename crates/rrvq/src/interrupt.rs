@@ -1,8 +1,8 @@
 //! Ending a long computation from another thread, between two of its batches.
 //!
 //! Whoever starts the work holds an [`Interrupt`] and has the work done inside [`Interrupt::scope`]; encoding, decoding,
-//! sampling, evaluating and compressing ask [`check`] before every batch. Training has [`crate::train::Watch::stop`]
-//! instead, because it saves first.
+//! sampling, evaluating and compressing ask [`check`] before every batch. Training ends its evaluations so, and saves; between
+//! them it asks [`crate::train::Watch::stop`].
 
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -62,6 +62,11 @@ impl Interrupt {
         let _outer = Outer(CURRENT.replace(self.clone()));
         work()
     }
+}
+
+/// Does work that has to be finished, whether or not the interrupt of this thread's scope is set.
+pub fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    Interrupt::default().scope(work)
 }
 
 /// An error once the interrupt of this thread's scope is set.

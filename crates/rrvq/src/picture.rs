@@ -10,6 +10,7 @@ use image::imageops::FilterType;
 use image::{
     DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader,
 };
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Cursor;
 use std::path::Path;
@@ -174,9 +175,17 @@ impl Picture {
                     "{name} has {width}×{height} pixels, too few to cut {part} out of it"
                 ))
             })?;
-            let mut image = on_white(image.crop_imm(left, above, square, square));
+            // Of what may be large no copy is made that is not needed.
+            let mut image = match [width, height] == [square; 2] {
+                true => Cow::Borrowed(&image),
+                false => Cow::Owned(image.crop_imm(left, above, square, square)),
+            };
+            if image.color().has_alpha() {
+                image = Cow::Owned(on_white(image.into_owned()));
+            }
             if square as usize != size {
-                image = image.resize_exact(size as u32, size as u32, FilterType::Lanczos3);
+                let side = size as u32;
+                image = Cow::Owned(image.resize_exact(side, side, FilterType::Lanczos3));
             }
             let pixels = match channels {
                 1 => image.to_luma8().into_raw(),

@@ -105,6 +105,9 @@ impl Trained {
             return Trained::read(&bytes, &path.display().to_string());
         }
         Trained::of_run(Run::open(path).map_err(|error| {
+            if matches!(error, Error::Io { .. }) {
+                return error;
+            }
             let names: Vec<&str> = models::BUILT_IN.iter().map(|m| m.name).collect();
             let names = names.join(", ");
             Error::new(format!(

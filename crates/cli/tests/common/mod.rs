@@ -176,6 +176,20 @@ pub fn wait_for(path: &Path) {
     }
 }
 
+/// Waits until a file has this text in it.
+#[track_caller]
+pub fn wait_for_text(path: &Path, text: &str) {
+    let start = Instant::now();
+    while !fs::read_to_string(path).is_ok_and(|found| found.contains(text)) {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{} never had {text}",
+            path.display()
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Width and height of a PNG file, from its first bytes.
 #[track_caller]
 pub fn png_size(bytes: &[u8]) -> (u32, u32) {

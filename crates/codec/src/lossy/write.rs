@@ -168,8 +168,14 @@ impl Writer<'_> {
                 dropped: attempt.dropped,
                 squared_error: attempt.squared_error,
                 shown: Image {
+                    name: image.name.clone(),
+                    width: image.width,
+                    height: image.height,
                     colour: attempt.colour,
-                    ..image.clone()
+                    alpha: image.alpha.clone(),
+                    profile: image.profile.clone(),
+                    orientation: image.orientation,
+                    metadata: image.metadata.clone(),
                 },
             };
             summary.add(image, &part);

@@ -7,6 +7,7 @@
 use super::network::{Map, PixelCnn};
 use crate::config::{ModelConfig, PriorConfig};
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::nn::Builder;
@@ -172,6 +173,7 @@ impl PriorScorer {
         let positions = self.map.positions();
         let mut nats = Vec::new();
         for group in codes.chunks(self.batch * positions) {
+            interrupt::check()?;
             let mut padded = group.to_vec();
             padded.resize(self.batch * positions, 0);
             let order = Data::F32(&self.order);
@@ -233,6 +235,7 @@ impl PriorSampler {
         let (side, n) = (self.map.side, self.batch);
         let mut codes = vec![0u32; n * self.map.positions()];
         for row in 0..side {
+            interrupt::check()?;
             let mut marked = vec![0.0; side];
             marked[row] = 1.0;
             let marked = Data::F32(&marked);

@@ -18,7 +18,7 @@ use crate::sample::pictures_of;
 use crate::train::checkpoint::{Kept, Progress, load_state};
 use crate::train::task::{SAMPLES, Task};
 use crate::train::{TrainOptions, Trainer, resuming};
-use crate::weights::load_weights;
+use crate::weights::{load_weights, read};
 use rrvq_tensor::{Device, Store};
 use std::path::Path;
 use std::time::Instant;
@@ -202,7 +202,11 @@ impl Task for PriorTask<'_> {
 
 /// Refuses to go on with a prior that knows the codes of other weights.
 fn same_codes(folder: &Run, prior: &PriorModel, codes_of: &str) -> Result<()> {
-    let notes = load_weights(folder, &prior.layout)?.notes;
+    let notes = match folder.model().exists() {
+        true => load_weights(folder, &prior.layout)?.notes,
+        // Killed between the two files of the first checkpoint; both have the notes.
+        false => read(&folder.state())?.metadata,
+    };
     match notes.get(CODES_OF).is_some_and(|noted| noted == codes_of) {
         true => Ok(()),
         false => Err(Error::with_remedy(

@@ -22,7 +22,25 @@ pub struct Progress {
     pub plateau: Plateau,
     /// Seconds of training so far.
     pub seconds: f64,
+    /// What was due after the last step and not finished.
+    pub due: Option<Due>,
 }
+
+/// Work that follows some steps, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// An evaluation, then samples.
+    Evaluation,
+    /// Samples alone.
+    Samples,
+}
+
+impl Due {
+    const NAMES: [(Due, &str); 2] = [(Due::Evaluation, "evaluation"), (Due::Samples, "samples")];
+}
+
+/// Where a file says what is due.
+const DUE: &str = "due";
 
 /// How the names of memories begin in a file.
 const MEMORY: &str = "memory/";
@@ -47,7 +65,8 @@ impl Model {
 }
 
 /// Writes model, then state, both with `notes`; each is whole or the old one stays. Between the two, the state is the older one, and
-/// going on from it makes the same model again.
+/// going on from it makes the same model again. The first time the state comes first: a model without any state could not
+/// go on.
 pub fn save(
     run: &Run,
     kept: Kept<'_>,
@@ -62,11 +81,15 @@ pub fn save(
         .map(|(key, text)| (key.to_string(), text.to_string()));
     metadata.extend(notes);
     let ema = kept.layout.tensors(store.get("ema"), "");
-    write(&run.model(), &ema, &metadata)?;
+    let model = to_safetensors(&ema, &metadata)?;
     metadata.insert("seconds".into(), progress.seconds.to_string());
     let plateau = serde_json::to_string(&progress.plateau)
         .map_err(|e| Error::new(format!("plateau state: {e}")))?;
     metadata.insert("plateau".into(), plateau);
+    let due = Due::NAMES
+        .iter()
+        .find(|(due, _)| progress.due == Some(*due));
+    metadata.extend(due.map(|(_, name)| (DUE.into(), name.to_string())));
     let mut state = Vec::new();
     for name in STATES {
         state.extend(kept.layout.tensors(store.get(name), &format!("{name}/")));
@@ -75,16 +98,14 @@ pub fn save(
         let name = format!("{MEMORY}{}", memory.name);
         state.push((name, memory.shape.clone(), store.get(&memory.name)));
     }
-    write(&run.state(), &state, &metadata)
-}
-
-fn write(
-    path: &Path,
-    tensors: &[(String, Vec<usize>, &[f32])],
-    metadata: &BTreeMap<String, String>,
-) -> Result<()> {
-    let bytes = to_safetensors(tensors, metadata)?;
-    write_atomic(path, |file| file.write_all(&bytes))
+    let state = to_safetensors(&state, &metadata)?;
+    let mut files = [(run.model(), model), (run.state(), state)];
+    if !run.state().exists() {
+        files.reverse();
+    }
+    files
+        .iter()
+        .try_for_each(|(path, bytes)| write_atomic(path, |file| file.write_all(bytes)))
 }
 
 /// Everything needed to go on training.
@@ -116,6 +137,13 @@ pub fn load_state(run: &Run, kept: Kept<'_>) -> Result<(Store, Progress)> {
         step: number(&tensors, "step", &path)?,
         plateau: plateau.ok_or_else(|| missing("plateau"))?,
         seconds: number(&tensors, "seconds", &path)?,
+        due: match tensors.metadata.get(DUE) {
+            None => None,
+            Some(said) => {
+                let known = Due::NAMES.iter().find(|(_, name)| name == said);
+                Some(known.ok_or_else(|| missing(DUE))?.0)
+            }
+        },
     };
     Ok((store, progress))
 }

@@ -131,11 +131,16 @@ impl Log {
         Ok(Log { path, file })
     }
 
-    /// Goes on with a log, dropping what was written after `step` steps.
-    pub fn resume(path: impl Into<PathBuf>, step: usize) -> Result<Log> {
+    /// Goes on with a log, dropping what was written after `step` steps, and where evaluations of that step are made
+    /// again, those too.
+    pub fn resume(path: impl Into<PathBuf>, step: usize, evaluated: bool) -> Result<Log> {
         let path = path.into();
         let mut kept = String::new();
-        for record in read(&path)?.iter().filter(|record| record.step() <= step) {
+        let stays = |record: &&Record| {
+            let again = record.step() == step && !evaluated && record.code_use().is_some();
+            record.step() <= step && !again
+        };
+        for record in read(&path)?.iter().filter(stays) {
             kept.push_str(&line(record)?);
         }
         write_atomic(&path, |out| out.write_all(kept.as_bytes()))?;
@@ -288,9 +293,11 @@ mod tests {
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"kind\":\"train\",\"st").unwrap();
         assert_eq!(read(&path).unwrap().len(), 4);
-        let mut log = Log::resume(&path, 10).unwrap();
+        let mut log = Log::resume(&path, 10, true).unwrap();
         log.write(&train(15)).unwrap();
         assert_eq!(read(&path).unwrap(), [train(10), eval(10), train(15)]);
+        Log::resume(&path, 10, false).unwrap();
+        assert_eq!(read(&path).unwrap(), [train(10)]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The one loop of training, for models and for priors over their codes.
 
-use super::checkpoint::{Progress, load_state, save};
+use super::checkpoint::{Due, Progress, load_state, save};
 use super::due::{is_early, next_stop, sample_every};
 use super::log::{DivergedRecord, Log, Record, TrainRecord};
 use super::model_task::ModelTask;
@@ -12,6 +12,7 @@ use crate::dataset::{Batches, Dataset, Split, check_held_out, check_shape};
 use crate::error::{Error, Remedy, Result};
 use crate::evaluate::{EvalRecord, Extent};
 use crate::files::{Lock, write_atomic};
+use crate::interrupt::undisturbed;
 use crate::model::hierarchy::nats_per_dim;
 use crate::picture::{comfortable_scale, grid};
 use crate::programs::{Model, StepInput, StepOutcome};
@@ -182,16 +183,17 @@ impl<'a> Trainer<'a> {
         let task = ModelTask::new(config, model, batches, data, &device, group)?;
         let state = (store, progress);
         let setup = begin.elapsed().as_secs_f64();
+        let trainer = Trainer::of(
+            Box::new(task),
+            config,
+            device,
+            folder,
+            state,
+            (setup, options.seconds),
+        )?;
         Ok(Trainer {
             group: group.cloned(),
-            ..Trainer::of(
-                Box::new(task),
-                config,
-                device,
-                folder,
-                state,
-                (setup, options.seconds),
-            )
+            ..trainer
         })
     }
 
@@ -206,7 +208,7 @@ impl<'a> Trainer<'a> {
         let folder = open_folder(Some(run), config, options, &state.1)?;
         let setup = begin.elapsed().as_secs_f64();
         let times = (setup, options.seconds);
-        Ok(Trainer::of(task, config, device, folder, state, times))
+        Trainer::of(task, config, device, folder, state, times)
     }
 
     fn of(
@@ -216,8 +218,8 @@ impl<'a> Trainer<'a> {
         folder: Option<Folder>,
         (store, progress): (Store, Progress),
         (setup, seconds): (f64, Option<f64>),
-    ) -> Self {
-        Trainer {
+    ) -> Result<Self> {
+        let mut trainer = Trainer {
             end: seconds.map(|s| progress.seconds + s),
             task,
             config: config.clone(),
@@ -236,7 +238,13 @@ impl<'a> Trainer<'a> {
             spent: 0.0,
             skipped: 0,
             skipped_in_a_row: 0,
+        };
+        // Killed after the state and before the model of the first checkpoint.
+        let folder = trainer.folder.as_ref();
+        if folder.is_some_and(|folder| folder.saved.is_some() && !folder.run.model().exists()) {
+            trainer.write_checkpoint()?;
         }
+        Ok(trainer)
     }
 
     /// What is known before the first step.
@@ -302,7 +310,8 @@ impl<'a> Trainer<'a> {
     }
 
     fn is_going(&self) -> bool {
-        !self.stopped && self.progress.step < self.task.settings().steps as u64
+        let left = self.progress.step < self.task.settings().steps as u64;
+        !self.stopped && (left || self.progress.due.is_some())
     }
 
     /// The first process's seconds: what depends on time must be the same in all.
@@ -326,8 +335,19 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Makes a burst of steps and does what is due after it.
+    /// Makes a burst of steps and does what is due after it, or what was left of that when the run was stopped.
     fn advance(&mut self) -> Result<()> {
+        match self.progress.due.take() {
+            Some(left) => self.follow_up(left, false),
+            None => {
+                let over = self.make_steps()?;
+                self.follow_up(Due::Evaluation, over)
+            }
+        }
+    }
+
+    /// Makes a burst of steps; whether the time is over.
+    fn make_steps(&mut self) -> Result<bool> {
         let begin = Instant::now();
         let outcomes = self.burst()?;
         let seconds = self.agreed(begin.elapsed().as_secs_f64())?;
@@ -349,7 +369,7 @@ impl<'a> Trainer<'a> {
         self.stopped = over && done < train.steps;
         let due =
             |every: usize| over || done == train.steps || (every > 0 && done.is_multiple_of(every));
-        self.split_if_due()?;
+        undisturbed(|| self.split_if_due())?;
         if due(train.save_every) {
             self.check_finite()?;
         }
@@ -360,15 +380,46 @@ impl<'a> Trainer<'a> {
             }
             (self.since, self.spent) = (0, 0.0);
         }
-        if due(train.eval_every) {
-            self.evaluate()?;
-        } else if is_early(&train, self.progress.step) {
-            self.evaluate_early()?;
+        Ok(over)
+    }
+
+    /// Does what is due after a step: an evaluation, samples, a checkpoint. An interrupt ends the run here; what it left
+    /// comes first when the run goes on.
+    fn follow_up(&mut self, from: Due, over: bool) -> Result<()> {
+        let train = self.task.settings().clone();
+        let done = self.progress.step as usize;
+        let planned =
+            |every: usize| done == train.steps || (every > 0 && done.is_multiple_of(every));
+        let early = is_early(&train, self.progress.step);
+        let together = self.group.as_ref().is_some_and(|group| group.world() > 1);
+        let plan = [
+            (Due::Evaluation, planned(train.eval_every) || early),
+            (Due::Samples, planned(sample_every(&train))),
+        ];
+        for (due, planned_here) in plan.into_iter().skip_while(|(due, _)| *due != from) {
+            let mut work = || match due {
+                Due::Evaluation if over || planned(train.eval_every) => self.evaluate(),
+                Due::Evaluation if early => self.evaluate_early(),
+                Due::Samples if over || planned_here => self.draw_samples(),
+                _ => Ok(()),
+            };
+            // Processes that share the work agree between two pieces of it when to stop.
+            let outcome = match together {
+                true => undisturbed(work),
+                false => work(),
+            };
+            if let Err(Error::Interrupted) = outcome {
+                let left = plan.iter().skip_while(|(other, _)| *other != due);
+                self.progress.due = left
+                    .clone()
+                    .find(|(_, planned)| *planned)
+                    .map(|(due, _)| *due);
+                self.stopped = true;
+                return self.save();
+            }
+            outcome?;
         }
-        if due(sample_every(&train)) {
-            self.draw_samples()?;
-        }
-        if due(train.save_every) {
+        if over || planned(train.save_every) {
             self.write_checkpoint()?;
         }
         Ok(())
@@ -436,7 +487,7 @@ impl<'a> Trainer<'a> {
     /// are about to be saved.
     fn check_finite(&mut self) -> Result<()> {
         self.show("theta")?;
-        match self.task.not_finite(&mut self.shown)? {
+        match undisturbed(|| self.task.not_finite(&mut self.shown))? {
             None => Ok(()),
             Some(place) => Err(self.diverged(&place)),
         }
@@ -680,7 +731,10 @@ fn open_folder(
     write_atomic(run.config(), |file| file.write_all(text.as_bytes()))?;
     Ok(Some(Folder {
         log: match resumed {
-            true => Log::resume(run.log(), progress.step as usize)?,
+            true => {
+                let evaluated = progress.due != Some(Due::Evaluation);
+                Log::resume(run.log(), progress.step as usize, evaluated)?
+            }
             false => Log::create(run.log())?,
         },
         events: match options.tensorboard {

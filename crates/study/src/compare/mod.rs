@@ -32,6 +32,7 @@ use header::header_bytes;
 use rayon::prelude::*;
 use rivals::Rival;
 use rrvq::error::{Error, Result};
+use rrvq::interrupt::{self, Interrupt};
 use rrvq_codec::{Identity, Image, Workers};
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
@@ -211,6 +212,7 @@ impl Contest<'_> {
         for rival in &rivals {
             let alone = out_of_loss(rival.as_ref(), self.images, self.watch);
             keep(alone, rival.name(), &mut out.lossless, &mut out.left_out);
+            interrupt::check()?;
             if let Some(sheet) = &sheet {
                 let name = format!("{}, one sheet", rival.name());
                 let together = out_of_loss(rival.as_ref(), std::slice::from_ref(sheet), self.watch);
@@ -237,7 +239,9 @@ impl Contest<'_> {
             }
             Err(why) => out.leave_out("rrvq with loss", why),
         }
+        interrupt::check()?;
         out.add_rivals(&plain, self.watch);
+        interrupt::check()?;
         Ok(out)
     }
 }
@@ -342,6 +346,8 @@ fn tried_all(
     images: &[Image],
     one: &(dyn Fn(&Image) -> Result<Tried> + Sync),
 ) -> Result<(Row, Tried)> {
+    let interrupt = Interrupt::current();
+    let one = |image: &Image| interrupt.check().and_then(|()| one(image));
     let tried: Vec<Tried> = images.par_iter().map(one).collect::<Result<_>>()?;
     let mut sum = Tried::default();
     sum.size.header = Some(0);

@@ -288,7 +288,8 @@ fn one(
     };
     let stored = made();
     used.extend(context.given.into_keys());
-    (stored, context.stopped)
+    let stopped = context.stopped || matches!(stored, Err(Error::Interrupted));
+    (stored, stopped)
 }
 
 /// Which data set is in which folder.

@@ -182,8 +182,14 @@ impl Context<'_> {
         if self.given_for(wanted).is_some() {
             return true;
         }
-        let found = self.run_of(wanted).map(Trained::of_run);
-        matches!(found, Some(Ok(t)) if t.step() as usize >= t.config().train.steps)
+        let Some(run) = self.run_of(wanted) else {
+            return false;
+        };
+        // The last evaluation may have been interrupted.
+        let records = read(run.log()).unwrap_or_default();
+        let last = records.iter().rev().find_map(Record::evaluation);
+        matches!(Trained::of_run(run), Ok(t) if t.step() as usize >= t.config().train.steps
+            && last.is_some_and(|last| last.step as u64 >= t.step()))
     }
 
     fn one(&mut self, wanted: &Wanted, minutes: Option<f64>) -> Result<Trial> {

@@ -243,6 +243,7 @@ impl Study for Compression {
             comparison.lossy.extend(rows(trial, &images, said, search)?);
         }
         comparison.add_rivals(&images, &|_| {});
+        rrvq::interrupt::check()?;
         let [whole, bare, alike, _] = pages::charts(&comparison);
         section.chart("psnr-payload", &bare)?;
         section.chart("psnr-file", &whole)?;

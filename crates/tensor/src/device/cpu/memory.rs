@@ -8,9 +8,29 @@ use crate::compile::{Base, Place};
 use crate::device::Data;
 
 /// The start of an allocation, and its bytes.
+#[derive(Clone)]
 struct Part {
     start: *mut u8,
     bytes: usize,
+}
+
+impl Part {
+    fn floats(values: &mut [f32]) -> Part {
+        Part {
+            start: values.as_mut_ptr().cast(),
+            bytes: size_of_val(values),
+        }
+    }
+}
+
+/// The states of a run, which all its shards share.
+pub(crate) struct States(Vec<Part>);
+
+impl States {
+    /// The caller keeps them borrowed for as long as a [`Memory`] of them lives.
+    pub fn new<'a>(states: impl Iterator<Item = &'a mut Vec<f32>>) -> Self {
+        States(states.map(|state| Part::floats(state)).collect())
+    }
 }
 
 pub(crate) struct Memory {
@@ -30,20 +50,16 @@ impl Memory {
     pub fn new<'a>(
         arena: &mut [f32],
         inputs: impl Iterator<Item = Data<'a>>,
-        states: impl Iterator<Item = &'a mut Vec<f32>>,
+        states: &States,
     ) -> Self {
-        let floats = |part: &mut [f32]| Part {
-            start: part.as_mut_ptr().cast(),
-            bytes: size_of_val(part),
-        };
         let input = |data: Data<'_>| Part {
             start: data.pointer().cast_mut(),
             bytes: data.len() * data.dtype().bytes(),
         };
         Memory {
-            arena: floats(arena),
+            arena: Part::floats(arena),
             inputs: inputs.map(input).collect(),
-            states: states.map(|state| floats(state)).collect(),
+            states: states.0.clone(),
         }
     }
 

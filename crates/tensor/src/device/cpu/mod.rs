@@ -28,7 +28,7 @@ use crate::simd::{self, Isa};
 use crate::{Error, Result};
 use chain::Runner;
 use conv::ConvShape;
-use memory::Memory;
+use memory::{Memory, States};
 use rayon::prelude::*;
 use scratch::Aligned;
 use std::collections::BTreeMap;
@@ -131,18 +131,14 @@ impl Program {
             .map(|(name, vector)| (name.as_str(), vector))
             .collect();
         let states = self.plan.states.iter();
-        let mut states: Vec<&mut Vec<f32>> = states
-            .map(|s| {
-                let found = vectors.remove(s.name.as_str());
-                found.unwrap_or_else(|| panic!("two states are called {}", s.name))
-            })
-            .collect();
+        let states = states.map(|s| {
+            let found = vectors.remove(s.name.as_str());
+            found.unwrap_or_else(|| panic!("two states are called {}", s.name))
+        });
+        let states = States::new(states);
         let arenas = self.arenas.iter_mut().zip(given);
         let memories: Vec<Memory> = arenas
-            .map(|(arena, given)| {
-                let states = states.iter_mut().map(|state| &mut **state);
-                Memory::new(arena.floats_mut(), given.into_iter(), states)
-            })
+            .map(|(arena, given)| Memory::new(arena.floats_mut(), given.into_iter(), &states))
             .collect();
         let (isa, kernels) = (self.isa, &self.plan.kernels);
         let is_sum = |kernel: &Kernel| matches!(kernel, Kernel::AllSum { .. });

@@ -1,17 +1,26 @@
 //! PNG files as small as a good encoder makes them: images that are decompressed should not be larger than they were.
 //!
-//! Each way to filter rows suits other pictures, and so does a palette where there are few colours; all are tried. Reading is
-//! the image crate's business.
+//! Each way to filter rows suits other pictures, and so does a palette where there are few colours; all are tried: on whole
+//! images, or on a few rows at a time of large ones. Reading is the image crate's business.
+
+mod palette;
+mod stream;
+
+pub use stream::{Rows, Take, unwritten, write};
 
 use super::image::Image;
 use super::metadata;
+use super::record::Record;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use palette::{Entries, Palette};
 use rayon::prelude::*;
-use std::collections::HashMap;
 use std::io::Write;
 
 pub const START: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// Samples beyond which an image is written a few rows at a time.
+pub const LARGE: usize = 1 << 23;
 
 /// How long to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +49,7 @@ struct Form {
     depth: u8,
     kind: u8,
     /// Entries of the palette, and their transparency.
-    palette: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    palette: Option<Entries>,
 }
 
 /// The bytes of a PNG file.
@@ -69,28 +78,35 @@ pub fn encode(image: &Image, effort: Effort) -> Vec<u8> {
     });
     let smallest = tried.min_by_key(|(len, ..)| *len);
     let (_, form, data) = smallest.unwrap_or((0, &plain, Vec::new()));
-    let mut header = (image.width as u32).to_be_bytes().to_vec();
-    header.extend((image.height as u32).to_be_bytes());
-    header.extend([form.depth, form.kind, 0, 0, 0]);
+    let about = Record::of(image, 0);
+    let mut file = before_samples(&about, form.depth, form.kind, form.palette.as_ref());
+    put(&mut file, b"IDAT", &data);
+    put(&mut file, b"IEND", &[]);
+    file
+}
+
+/// What comes before the samples: header, metadata, colour profile, palette.
+fn before_samples(about: &Record, depth: u8, kind: u8, palette: Option<&Entries>) -> Vec<u8> {
+    let mut header = (about.width as u32).to_be_bytes().to_vec();
+    header.extend((about.height as u32).to_be_bytes());
+    header.extend([depth, kind, 0, 0, 0]);
     let mut file = START.to_vec();
     put(&mut file, b"IHDR", &header);
-    metadata::put(&mut file, &image.metadata, image.orientation);
-    if !image.profile.is_empty() {
-        let packed = zlib(&image.profile, Compression::best());
+    metadata::put(&mut file, &about.metadata, about.orientation);
+    if !about.profile.is_empty() {
+        let packed = zlib(&about.profile, Compression::best());
         put(
             &mut file,
             b"iCCP",
             &[b"ICC profile\0\0", &packed[..]].concat(),
         );
     }
-    if let Some((colours, alpha)) = &form.palette {
+    if let Some((colours, alpha)) = palette {
         put(&mut file, b"PLTE", colours);
         alpha
             .iter()
             .for_each(|alpha| put(&mut file, b"tRNS", alpha));
     }
-    put(&mut file, b"IDAT", &data);
-    put(&mut file, b"IEND", &[]);
     file
 }
 
@@ -115,23 +131,31 @@ fn zlib(bytes: &[u8], level: Compression) -> Vec<u8> {
 /// Samples of eight bits, transparency among them.
 fn plain(image: &Image) -> Form {
     let channels = image.channels();
-    let rows = match &image.alpha {
-        None => image.colour.clone(),
-        Some(alpha) => {
-            let pixels = image.colour.chunks_exact(channels).zip(alpha);
-            let pixels = pixels.flat_map(|(pixel, alpha)| pixel.iter().chain([alpha]));
-            pixels.copied().collect()
-        }
-    };
+    let rows = interleaved(&image.colour, image.alpha.as_deref(), channels);
     let step = channels + image.alpha.is_some() as usize;
     Form {
         rows,
         row_bytes: image.width * step,
         step,
         depth: 8,
-        kind: [0, 4, 2, 6][step - 1],
+        kind: kind_of(step),
         palette: None,
     }
+}
+
+/// How a header calls pixels of so many samples.
+fn kind_of(step: usize) -> u8 {
+    [0, 4, 2, 6][step - 1]
+}
+
+/// Each pixel's transparency behind its colour.
+fn interleaved(colour: &[u8], alpha: Option<&[u8]>, channels: usize) -> Vec<u8> {
+    let Some(alpha) = alpha else {
+        return colour.to_vec();
+    };
+    let pixels = colour.chunks_exact(channels).zip(alpha);
+    let pixels = pixels.flat_map(|(pixel, alpha)| pixel.iter().chain([alpha]));
+    pixels.copied().collect()
 }
 
 /// Coloured pixels as numbers of at most 256 colours, in as few bits as they need. Grey stays grey.
@@ -139,79 +163,44 @@ fn with_palette(image: &Image) -> Option<Form> {
     if image.channels() != 3 {
         return None;
     }
-    let pixels = image.colour.chunks_exact(3).enumerate();
-    let pixels = pixels.map(|(at, colour)| {
-        let alpha = image.alpha.as_ref().map_or(255, |alpha| alpha[at]);
-        [colour[0], colour[1], colour[2], alpha]
-    });
-    let mut numbers: HashMap<[u8; 4], u8> = HashMap::new();
-    let (mut found, mut indices) = (Vec::new(), Vec::with_capacity(image.colour.len() / 3));
-    for pixel in pixels {
-        let number = *numbers.entry(pixel).or_insert_with(|| {
-            found.push(pixel);
-            (found.len() - 1) as u8
-        });
-        if found.len() > 256 {
-            return None;
-        }
-        indices.push(number);
-    }
-    let depth = match found.len() {
-        0..=2 => 1,
-        3..=4 => 2,
-        5..=16 => 4,
-        _ => 8,
-    };
-    let mut rows = Vec::new();
-    for row in indices.chunks_exact(image.width) {
-        for byte in row.chunks(8 / depth) {
-            let shifts = (0..8).step_by(depth).rev();
-            rows.push(
-                byte.iter()
-                    .zip(shifts)
-                    .fold(0, |all, (index, shift)| all | index << shift),
-            );
-        }
-    }
-    let alpha = || found.iter().map(|colour| colour[3]).collect();
+    let mut palette = Palette::default();
+    let indices = palette.learn(&image.colour, image.alpha.as_deref())?;
     Some(Form {
-        row_bytes: (image.width * depth).div_ceil(8),
-        rows,
+        rows: palette.pack(image.width, &indices),
+        row_bytes: palette.row_bytes(image.width),
         step: 1,
-        depth: depth as u8,
+        depth: palette.depth() as u8,
         kind: 3,
-        palette: Some((
-            found
-                .iter()
-                .flat_map(|colour| &colour[..3])
-                .copied()
-                .collect(),
-            image.alpha.is_some().then(alpha),
-        )),
+        palette: Some(palette.entries(image.alpha.is_some())),
     })
 }
 
-/// Rows with their filters' numbers before them.
+/// All rows with their filters' numbers before them.
 fn filtered(form: &Form, filter: Filter) -> Vec<u8> {
-    let mut out = Vec::with_capacity(form.rows.len() + form.rows.len() / form.row_bytes);
-    let first = vec![0; form.row_bytes];
-    let mut above = &first[..];
-    for row in form.rows.chunks_exact(form.row_bytes) {
+    let above = vec![0; form.row_bytes];
+    filter_rows(&form.rows, form.step, &above, filter)
+}
+
+/// Some rows with their filters' numbers before them, below a row that gives its length to all.
+fn filter_rows<'a>(rows: &'a [u8], step: usize, mut above: &'a [u8], filter: Filter) -> Vec<u8> {
+    let row_bytes = above.len();
+    let mut out = Vec::with_capacity(rows.len() + rows.len() / row_bytes);
+    for row in rows.chunks_exact(row_bytes) {
         match filter {
-            Filter::Fixed(number) => filter_row(&mut out, number, form.step, row, above),
+            Filter::Fixed(number) => filter_row(&mut out, number, step, row, above),
             Filter::Smallest => {
                 let start = out.len();
                 let mut least = u64::MAX;
                 for number in 0..5 {
                     let here = out.len();
-                    filter_row(&mut out, number, form.step, row, above);
+                    filter_row(&mut out, number, step, row, above);
                     let small = |byte: &u8| (*byte as i8).unsigned_abs() as u64;
                     let sum: u64 = out[here + 1..].iter().map(small).sum();
                     if sum < least {
                         out.copy_within(here.., start);
                         least = sum;
                     }
-                    out.truncate(start + 1 + form.row_bytes);
+                    out.truncate(start + 1 + row_bytes);
                 }
             }
         }
