@@ -83,6 +83,36 @@ fn a_dearer_bit_gives_fewer_bits_and_a_worse_picture() {
 }
 
 #[test]
+fn the_entropy_of_the_posterior_counts_as_bits_where_it_is_asked_for() {
+    let loss = |changes: &[&str]| {
+        let config = config(changes);
+        let (device, data) = (Device::Cpu, Swatches::for_config(&config));
+        let model = Model::new(&config.model);
+        let mut batches = Batches::new(&data, 3, config.train.batch, false);
+        let mut store = model.initial(&device, 3, batches.at(0)).unwrap();
+        let mut step = Step::new(&device, &model, &config.train).unwrap();
+        let input = StepInput {
+            seed: 3,
+            step: 0,
+            lr: 1e-3,
+            tau: 0.5,
+            kl_weight: 1.0,
+        };
+        step.run(&mut store, batches.at(0), &input).unwrap().loss
+    };
+    let (without, half, whole) = (
+        loss(&[]),
+        loss(&["train.entropy_share=0.5"]),
+        loss(&["train.entropy_share=1"]),
+    );
+    let entropy = whole - without;
+    assert!((half - without - entropy / 2.0).abs() < 1e-4 * whole);
+    // At most log2 K of each position: 16 codes on 4×4 and 2×2 of 8×8×3 values.
+    let most = 4.0 * (16.0 + 4.0) / 192.0;
+    assert!(entropy > 0.1 * most && entropy <= most, "{entropy} {most}");
+}
+
+#[test]
 fn evaluations_tell_what_training_lowers() {
     let config = config(&["train.steps=20"]);
     let record = trained(&config);
