@@ -103,6 +103,8 @@ def main():
             different += sum(found.get(name) != value for name, value in expected.items())
             runs += 1
             shutil.rmtree(place / "killed")
+            if runs % 20 == 0:
+                print(f"{kills} kills, {different} files differ, {left} left behind", file=sys.stderr, flush=True)
     print(f"kill -9: {kills} in {runs} trainings; files that differ from an undisturbed run's: {different}; "
           f"files left behind: {left}")
     sys.exit(0 if different == left == 0 and kills >= args.kills else 1)

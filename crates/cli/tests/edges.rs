@@ -354,3 +354,15 @@ fn permission_is_named() {
         }
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn manual_pages_are_not_written_through_links() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("pages")).unwrap();
+    scratch.write("mine", "kept");
+    std::os::unix::fs::symlink("../mine", scratch.path("pages/rrvq-train.1")).unwrap();
+    let said = scratch.run(&["man", "--out", "pages", "--force"]);
+    said.refused(&["pages/rrvq-train.1", "it is a link"]);
+    assert_eq!(scratch.read("mine"), b"kept");
+}

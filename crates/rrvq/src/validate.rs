@@ -163,6 +163,19 @@ fn check_estimator(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
 /// Squared error is of means, so there must be one for each pixel; VIMCO weighs by a likelihood.
 fn check_objective(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
     above_zero("train.bit_worth", train.bit_worth)?;
+    if !(0.0..=1.0).contains(&train.entropy_share) {
+        return Err(Error::new(format!(
+            "train.entropy_share is {}; expected between 0 and 1",
+            train.entropy_share
+        )));
+    }
+    if train.entropy_share > 0.0 && model.latent != "code" {
+        return Err(Error::new(format!(
+            "train.entropy_share is set, but model.latent is \"{}\"; only codes of model.latent = \"code\" tell the entropy of \
+             their posterior, so set it to 0",
+            model.latent
+        )));
+    }
     if train.objective != Objective::RateDistortion {
         return Ok(());
     }
@@ -540,6 +553,7 @@ mod tests {
             ("train.skip_norm=-1", "train.skip_norm"),
             ("train.code_lr=-1", "train.code_lr"),
             ("train.bit_worth=0", "train.bit_worth"),
+            ("train.entropy_share=1.5", "train.entropy_share"),
             ("train.logvar_lr=nan", "train.logvar_lr"),
             ("train.ema=1", "train.ema"),
             ("train.plateau_factor=1.5", "train.plateau_factor"),
@@ -591,6 +605,8 @@ mod tests {
         let wanted = "train.objective=rate-distortion";
         assert!(said(&[wanted, "model.likelihood=mixture"]).contains("model.likelihood"));
         assert!(said(&[wanted, "train.estimator=vimco"]).contains("train.estimator"));
+        let share = "train.entropy_share=1";
+        assert!(said(&[wanted, share, "model.latent=gaussian"]).contains("model.latent"));
         let mut config = Config::default();
         for change in [wanted, "model.likelihood=logistic-channel"] {
             config.set(change).unwrap();

@@ -4,7 +4,7 @@ use rrvq::config::Config;
 use rrvq::dataset::{Batches, Swatches};
 use rrvq::evaluate::{EvalRecord, Extent, psnr};
 use rrvq::model::hierarchy::nats_per_dim;
-use rrvq::programs::{Model, Step, StepInput};
+use rrvq::programs::{Model, Step, StepInput, StepOutcome};
 use rrvq::{Device, Split, Trainer};
 
 const BIT_WORTH: f64 = 40.0;
@@ -37,13 +37,11 @@ fn trained(config: &Config) -> EvalRecord {
     model.evaluate(&data, extent).unwrap()
 }
 
-#[test]
-fn the_loss_is_bits_and_squared_error() {
-    let config = config(&[]);
-    let (device, data) = (Device::Cpu, Swatches::for_config(&config));
+/// The first step of a run: what it tells, and the parameters before and after it.
+fn first_step(config: &Config) -> (StepOutcome, [Vec<f32>; 2]) {
+    let (device, data) = (Device::Cpu, Swatches::for_config(config));
     let model = Model::new(&config.model);
-    let batches = Batches::new(&data, 3, config.train.batch, false);
-    let mut batches = batches;
+    let mut batches = Batches::new(&data, 3, config.train.batch, false);
     let mut store = model.initial(&device, 3, batches.at(0)).unwrap();
     let before = store.get("theta").to_vec();
     let mut step = Step::new(&device, &model, &config.train).unwrap();
@@ -55,20 +53,26 @@ fn the_loss_is_bits_and_squared_error() {
         kl_weight: 1.0,
     };
     let made = step.run(&mut store, batches.at(0), &input).unwrap();
+    (made, [before, store.get("theta").to_vec()])
+}
+
+#[test]
+fn the_loss_is_bits_and_squared_error() {
+    let config = config(&[]);
+    let (made, [before, after]) = first_step(&config);
     let rate = made.kl.iter().sum::<f64>() / nats_per_dim(&config.model);
     let distortion = made.loss - rate;
     assert!(distortion > 0.0, "{distortion}");
     // The same batch, noise and weights, at another price: only the weight of the error changes.
     let mut other = config.clone();
     other.train.bit_worth = 2.0 * BIT_WORTH;
-    let mut store = model.initial(&device, 3, batches.at(0)).unwrap();
-    let mut step = Step::new(&device, &model, &other.train).unwrap();
-    let dearer = step.run(&mut store, batches.at(0), &input).unwrap();
+    let (dearer, _) = first_step(&other);
     assert!((dearer.loss - rate - distortion / 2.0).abs() < 1e-4 * distortion);
     assert_eq!(dearer.kl, made.kl);
     // The likelihood's scale moves all the same, by its own gradient.
-    let scale = model.layout.get("likelihood.log_scale").unwrap().offset;
-    assert_ne!(store.get("theta")[scale], before[scale]);
+    let layout = Model::new(&config.model).layout;
+    let scale = layout.get("likelihood.log_scale").unwrap().offset;
+    assert_ne!(after[scale], before[scale]);
 }
 
 #[test]
@@ -80,6 +84,21 @@ fn a_dearer_bit_gives_fewer_bits_and_a_worse_picture() {
     assert!(rate(&dear) < 0.5 * rate(&cheap), "{dear:?} {cheap:?}");
     let quality = |record: &EvalRecord| psnr(record.squared_error.unwrap());
     assert!(quality(&dear) + 1.0 < quality(&cheap), "{dear:?} {cheap:?}");
+}
+
+#[test]
+fn the_entropy_of_the_posterior_counts_as_bits_where_it_is_asked_for() {
+    let loss = |changes: &[&str]| first_step(&config(changes)).0.loss;
+    let (without, half, whole) = (
+        loss(&[]),
+        loss(&["train.entropy_share=0.5"]),
+        loss(&["train.entropy_share=1"]),
+    );
+    let entropy = whole - without;
+    assert!((half - without - entropy / 2.0).abs() < 1e-4 * whole);
+    // At most log2 K of each position: 16 codes on 4×4 and 2×2 of 8×8×3 values.
+    let most = 4.0 * (16.0 + 4.0) / 192.0;
+    assert!(entropy > 0.1 * most && entropy <= most, "{entropy} {most}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Each way to filter rows suits other pictures, and so does a palette where there are few colours; all are tried: on whole
 //! images, or on a few rows at a time of large ones. Reading is the image crate's business.
 
+mod pack;
 mod palette;
 mod stream;
 
@@ -11,11 +12,9 @@ pub use stream::{Rows, Take, unwritten, write};
 use super::image::Image;
 use super::metadata;
 use super::record::Record;
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
+use pack::{Matches, zlib};
 use palette::{Entries, Palette};
 use rayon::prelude::*;
-use std::io::Write;
 
 pub const START: &[u8] = b"\x89PNG\r\n\x1a\n";
 
@@ -59,17 +58,25 @@ pub fn encode(image: &Image, effort: Effort) -> Vec<u8> {
         Effort::Quick => None,
         Effort::Most => with_palette(image),
     };
-    let mut ways = vec![(&plain, Filter::Smallest)];
+    let mut ways = vec![(&plain, Filter::Smallest, Matches::All)];
     if effort == Effort::Most {
-        ways.extend([0, 1, 2, 4].map(|filter| (&plain, Filter::Fixed(filter))));
-        ways.extend(packed.iter().map(|form| (form, Filter::Fixed(0))));
+        let fixed = [0, 1, 2, 4].map(Filter::Fixed);
+        ways.extend(fixed.map(|filter| (&plain, filter, Matches::All)));
+        for matches in [Matches::Long, Matches::Runs] {
+            ways.extend([Filter::Smallest, Filter::Fixed(4)].map(|f| (&plain, f, matches)));
+        }
+        ways.extend(
+            packed
+                .iter()
+                .map(|form| (form, Filter::Fixed(0), Matches::All)),
+        );
     }
     let level = match effort {
-        Effort::Quick => Compression::fast(),
-        Effort::Most => Compression::best(),
+        Effort::Quick => pack::FAST,
+        Effort::Most => pack::BEST,
     };
-    let tried = ways.into_par_iter().map(|(form, filter)| {
-        let data = zlib(&filtered(form, filter), level);
+    let tried = ways.into_par_iter().map(|(form, filter, matches)| {
+        let data = zlib(&filtered(form, filter), level, matches);
         let chunk = |data: &Vec<u8>| data.len() + 12;
         let palette = form.palette.as_ref().map_or(0, |(colours, alpha)| {
             chunk(colours) + alpha.as_ref().map_or(0, chunk)
@@ -94,7 +101,7 @@ fn before_samples(about: &Record, depth: u8, kind: u8, palette: Option<&Entries>
     put(&mut file, b"IHDR", &header);
     metadata::put(&mut file, &about.metadata, about.orientation);
     if !about.profile.is_empty() {
-        let packed = zlib(&about.profile, Compression::best());
+        let packed = zlib(&about.profile, pack::BEST, Matches::All);
         put(
             &mut file,
             b"iCCP",
@@ -119,13 +126,6 @@ pub fn put(file: &mut Vec<u8>, kind: &[u8; 4], data: &[u8]) {
     file.extend(kind);
     file.extend(data);
     file.extend(crc.sum().to_be_bytes());
-}
-
-fn zlib(bytes: &[u8], level: Compression) -> Vec<u8> {
-    let mut packer = ZlibEncoder::new(Vec::new(), level);
-    // A list of bytes takes whatever is written to it.
-    let written = packer.write_all(bytes).and_then(|()| packer.finish());
-    written.unwrap_or_default()
 }
 
 /// Samples of eight bits, transparency among them.

@@ -3,11 +3,10 @@
 //! All ways to filter are tried on each few rows, quickly, and the best one's rows are packed tightly; a PNG's filter may
 //! change with every row.
 
+use super::pack::{self, Matches, Packer, zlib};
 use super::palette::{Entries, Palette};
-use super::{Filter, before_samples, filter_rows, interleaved, kind_of, put, zlib};
+use super::{Filter, before_samples, filter_rows, interleaved, kind_of, put};
 use crate::record::Record;
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
 use rayon::prelude::*;
 use rrvq::error::{Error, Result};
 use std::io::{self, Write};
@@ -33,7 +32,7 @@ pub fn write(about: &Record, rows: &mut Rows<'_>, out: &mut dyn Write) -> Result
     };
     let head = before_samples(about, depth, kind, entries.as_ref());
     out.write_all(&head).map_err(unwritten)?;
-    let mut packer = ZlibEncoder::new(Chunks::new(out), Compression::best());
+    let (mut packer, mut packed) = (None, Vec::new());
     let mut palette = palette;
     let row_bytes = match &palette {
         Some(palette) => palette.row_bytes(about.width),
@@ -53,15 +52,37 @@ pub fn write(about: &Record, rows: &mut Rows<'_>, out: &mut dyn Write) -> Result
                 filtered = best(&rows, step, &above);
             }
         }
-        packer.write_all(&filtered).map_err(unwritten)?;
+        // The first rows tell which matches are worth taking.
+        let packer = packer.get_or_insert_with(|| Packer::new(pack::BEST, matches(&filtered)));
+        packer.take(&filtered, &mut packed);
+        if packed.len() >= CHUNK {
+            put_samples(&mut packed, out)?;
+        }
         above.copy_from_slice(&rows[rows.len() - row_bytes..]);
         Ok(ControlFlow::Continue(()))
     })?;
-    let mut chunks = packer.finish().map_err(unwritten)?;
-    chunks.put().map_err(unwritten)?;
+    if let Some(packer) = packer {
+        packer.finish(&mut packed);
+    }
+    put_samples(&mut packed, out)?;
     let mut end = Vec::new();
     put(&mut end, b"IEND", &[]);
-    chunks.out.write_all(&end).map_err(unwritten)
+    out.write_all(&end).map_err(unwritten)
+}
+
+/// Writes what was packed as a chunk.
+fn put_samples(packed: &mut Vec<u8>, out: &mut dyn Write) -> Result<()> {
+    let mut chunk = Vec::with_capacity(packed.len() + 12);
+    put(&mut chunk, b"IDAT", packed);
+    packed.clear();
+    out.write_all(&chunk).map_err(unwritten)
+}
+
+/// The kind of matches that makes these rows smallest.
+fn matches(filtered: &[u8]) -> Matches {
+    let tried = Matches::KINDS.into_par_iter();
+    let tried = tried.min_by_key(|kind| zlib(filtered, pack::BEST, *kind).len());
+    tried.unwrap_or(Matches::All)
 }
 
 pub fn unwritten(error: io::Error) -> Error {
@@ -95,44 +116,8 @@ fn best(rows: &[u8], step: usize, above: &[u8]) -> Vec<u8> {
     let ways = ways.into_iter().chain([Filter::Smallest]);
     let tried = ways.collect::<Vec<_>>().into_par_iter().map(|filter| {
         let filtered = filter_rows(rows, step, above, filter);
-        (zlib(&filtered, Compression::fast()).len(), filtered)
+        (zlib(&filtered, pack::FAST, Matches::All).len(), filtered)
     });
     let smallest = tried.min_by_key(|(len, _)| *len);
     smallest.map(|(_, filtered)| filtered).unwrap_or_default()
-}
-
-/// Packed samples on their way into chunks of a file.
-struct Chunks<'a> {
-    out: &'a mut dyn Write,
-    waiting: Vec<u8>,
-}
-
-impl<'a> Chunks<'a> {
-    fn new(out: &'a mut dyn Write) -> Chunks<'a> {
-        Chunks {
-            out,
-            waiting: Vec::new(),
-        }
-    }
-
-    fn put(&mut self) -> io::Result<()> {
-        let mut chunk = Vec::with_capacity(self.waiting.len() + 12);
-        put(&mut chunk, b"IDAT", &self.waiting);
-        self.waiting.clear();
-        self.out.write_all(&chunk)
-    }
-}
-
-impl Write for Chunks<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.waiting.extend_from_slice(bytes);
-        if self.waiting.len() >= CHUNK {
-            self.put()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
 }

@@ -177,6 +177,8 @@ section! {
         objective: Objective = Objective::Elbo,
         /// Squared error (in steps of a byte) that a bit is worth, under "rate-distortion": more gives smaller files and worse pictures.
         bit_worth: f64 = 50.0,
+        /// Share of the posterior's entropy that counts as bits, under "rate-distortion": 0 counts the KL alone, 1 what the codes cost in a lossy file.
+        entropy_share: f64 = 0.0,
         /// The optimiser: "adamax" or "adam".
         optimiser: Optimiser = Optimiser::AdaMax,
         /// Learning rate, after the warm-up and before the schedule lowers it.

@@ -294,6 +294,8 @@ pub struct Drawn<'g> {
     pub moved: Option<Moved<'g>>,
     /// Log probabilities of the sample, where the mode asks for them.
     pub weight: Option<Weight<'g>>,
+    /// Entropy of the posterior in nats of each row, [rows, 1], where it is known.
+    pub entropy: Option<Var<'g>>,
 }
 
 impl<'g> Drawn<'g> {
@@ -306,6 +308,7 @@ impl<'g> Drawn<'g> {
             penalty: None,
             moved: None,
             weight: None,
+            entropy: None,
         }
     }
 

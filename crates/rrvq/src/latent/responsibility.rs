@@ -265,8 +265,12 @@ impl Latent for Kind {
         if !at.mode.weighs() {
             let book = book.starting(at.builder, &at.first_batch(e_q));
             let Sampled { z, index, kl } = book.sample(e_q, p, at.sampling);
+            // ln K − KL(q ‖ uniform); drawn and left out where nobody asks.
+            let from_uniform = book.sample(e_q, Prior::Uniform, at.sampling).kl;
+            let most = (book.mu.dim(0) as f32).ln();
             return Drawn {
                 code: Some(index),
+                entropy: Some(-from_uniform + most),
                 ..Drawn::new(z, kl)
             };
         }

@@ -3,7 +3,7 @@
 //! The down pass is written once. What differs between inference and generation is where a layer's sample comes from: q
 //! in inference, p in generation; both stand side by side in the `draw` of each kind of latent ([`crate::latent`]).
 
-use crate::config::{Backbone, GrowLast, ModelConfig};
+use crate::config::{Backbone, GrowLast, ModelConfig, TrainConfig};
 use crate::latent::codebook::Moved;
 use crate::latent::{self, DrawMode, Drawn, Evidence, Latent, LayerInputs, Sampling};
 use crate::likelihood::{self, Pixels};
@@ -49,6 +49,8 @@ pub struct Elbo<'g> {
     pub squared_error: Var<'g>,
     /// log p(x | z) for the gradient of the likelihood's scales alone, where means can follow another objective.
     scales: Option<Var<'g>>,
+    /// Entropy of the posterior over all layers, in nats, [n, 1]; none where the latents do not tell it.
+    pub entropy: Option<Var<'g>>,
     /// log p(x, z) − log q(z | x) of the sample, [n, 1]; only where it was asked for.
     pub log_weight: Option<Var<'g>>,
     /// log q(z | x) of the sample, likewise.
@@ -160,6 +162,11 @@ impl<'g> Hierarchy<'g> {
                 per_image(error * error)
             },
             scales: pixels.log_likelihood_of_scales(bytes),
+            entropy: {
+                let of_layers: Option<Vec<_>> = layers.iter().map(|l| l.entropy).collect();
+                let sums = of_layers.into_iter().flatten().map(per_image);
+                sums.reduce(|a, b| a + b)
+            },
             log_weight,
             log_q: weights
                 .iter()
@@ -383,8 +390,10 @@ impl<'g> Elbo<'g> {
         self.with_rate(config, weight, worth)
     }
 
-    /// Bits of the codes and squared error, of which a bit is worth `bit_worth`; in bits a dimension, the KL counted
-    /// `weight` times. It is the ELBO of a Gaussian whose variance is `bit_worth` / (2 ln 2), less its constant.
+    /// Bits of the codes and squared error, of which a bit is worth `train.bit_worth`; in bits a dimension, the KL counted
+    /// `weight` times. It is the ELBO of a Gaussian whose variance is `train.bit_worth` / (2 ln 2), less its constant.
+    /// A lossy file pays −log p of its codes, which is the KL and the posterior's entropy: `train.entropy_share` of the
+    /// latter counts.
     ///
     /// The scales of the likelihood still follow it, so that bits per dim stay what the means are worth.
     ///
@@ -394,14 +403,18 @@ impl<'g> Elbo<'g> {
         &self,
         config: &ModelConfig,
         weight: Var<'g>,
-        bit_worth: f64,
+        train: &TrainConfig,
     ) -> Var<'g> {
         let scales = self.scales.expect("the likelihood has plain means").sum();
-        let nats = std::f64::consts::LN_2 / bit_worth;
+        let nats = std::f64::consts::LN_2 / train.bit_worth;
         let distortion = self.squared_error.sum() * nats as f32;
         // Of no value, but with a gradient.
         let follow = scales - scales.detach();
-        self.with_rate(config, weight, (follow - distortion).all_sum())
+        let worth = match self.entropy.filter(|_| train.entropy_share > 0.0) {
+            Some(entropy) => follow - distortion - entropy.sum() * train.entropy_share as f32,
+            None => follow - distortion,
+        };
+        self.with_rate(config, weight, worth.all_sum())
     }
 
     /// The KL within free bits, counted `weight` times, less what the pictures are worth (in nats, summed over the batch);

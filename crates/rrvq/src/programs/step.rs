@@ -122,7 +122,7 @@ pub fn objective<'g>(
     };
     let loss = match train.objective {
         Objective::Elbo => elbo.weighted_loss(&model.config, weight),
-        Objective::RateDistortion => elbo.rate_distortion(&model.config, weight, train.bit_worth),
+        Objective::RateDistortion => elbo.rate_distortion(&model.config, weight, train),
     };
     let loss = match elbo.decoder_share(&model.config, train.decoder_share) {
         Some(more) => loss + more,

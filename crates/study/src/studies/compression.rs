@@ -23,8 +23,6 @@ const HIGHEST: f64 = 1.5;
 const REACHED: f64 = 0.8;
 /// Minutes of a model at the full scale.
 const FULL_MINUTES: f64 = 4.0;
-/// Steps of a model at the quick scale.
-const QUICK_STEPS: usize = 300;
 
 /// Rate without headers, and PSNR.
 type Point = (f64, f64);
@@ -40,6 +38,8 @@ struct Kind {
     presets: [&'static str; 2],
     /// What a bit is worth, at the quick and the full scale.
     worths: [&'static [usize]; 2],
+    /// Steps at the quick scale.
+    steps: usize,
 }
 
 /// The paper's five layers of 2,275 bits, and twice the resolution for higher rates.
@@ -50,6 +50,7 @@ const KINDS: [Kind; 2] = [
         low: &["model.size=32"],
         presets: ["small-rd-celeba", "rd-l5-celeba"],
         worths: [&[50], &[200, 50]],
+        steps: 1500,
     },
     Kind {
         name: "fine",
@@ -61,6 +62,7 @@ const KINDS: [Kind; 2] = [
         low: &["model.size=32", "model.maps=[16,8,4,2,1]"],
         presets: ["small-rd-celeba", "rd-celeba"],
         worths: [&[25], &[100, 25, 8]],
+        steps: 300,
     },
 ];
 
@@ -79,7 +81,7 @@ fn wanted(context: &Context<'_>, data: &str) -> Result<Vec<(String, Wanted)>> {
             let name = format!("{}-{}-{worth}", plain.name, kind.name);
             let model = plain.with(&name, &settings)?;
             let said = format!("{}, a bit worth {worth}", kind.name);
-            all.push((said, model.budget(QUICK_STEPS, FULL_MINUTES)));
+            all.push((said, model.budget(kind.steps, FULL_MINUTES)));
         }
     }
     Ok(all)
@@ -120,21 +122,39 @@ fn at_rate(points: &[Point], rate: f64) -> Option<f64> {
     }
 }
 
-/// Whether ours is ahead at each of its rates up to [`HIGHEST`], and the numbers.
+/// Whether our line is ahead at all rates from its first point to [`HIGHEST`], and the numbers: at our points, at theirs and
+/// at the end.
 fn ahead(ours: &[Point], theirs: &[Point]) -> (Verdict, String) {
-    let (mut worst, mut told) = (f64::MAX, Vec::new());
-    for (rate, quality) in ours.iter().filter(|(rate, _)| *rate <= HIGHEST) {
-        let words = match at_rate(theirs, *rate) {
-            Some(other) => {
-                worst = worst.min(quality - other);
-                format!("{other:.1}")
-            }
-            None => format!("none below {:.2} bits", theirs[0].0),
-        };
-        told.push(format!("{rate:.2} bits {quality:.1} against {words}"));
-    }
+    let begin = ours.first().map_or(f64::MAX, |p| p.0);
     let end = ours.last().map_or(0.0, |p| p.0);
-    let verdict = match worst > 0.0 {
+    let both = ours.iter().chain(theirs).map(|(rate, _)| *rate);
+    let rates = both.chain([HIGHEST]).filter(|rate| *rate <= HIGHEST);
+    let mut told = Vec::new();
+    let mut worst: Option<(f64, String)> = None;
+    for rate in rates.filter(|rate| (begin..=end).contains(rate)) {
+        let Some(quality) = at_rate(ours, rate) else {
+            continue;
+        };
+        let is_point = ours.iter().any(|p| p.0 == rate);
+        let Some(other) = at_rate(theirs, rate) else {
+            told.push(format!("{rate:.2} bits {quality:.1} against none"));
+            continue;
+        };
+        let words = format!("{rate:.2} bits {quality:.1} against {other:.1}");
+        if is_point {
+            told.push(words.clone());
+        }
+        if worst.as_ref().is_none_or(|(gap, _)| quality - other < *gap) {
+            worst = Some((quality - other, words));
+        }
+    }
+    let Some((gap, words)) = worst else {
+        return (Verdict::NotDecided, told.join("; "));
+    };
+    if !told.contains(&words) {
+        told.push(format!("at worst {words}"));
+    }
+    let verdict = match gap > 0.0 {
         false => Verdict::DoesNotHold,
         true if end >= REACHED * HIGHEST => Verdict::Holds,
         true => {
@@ -216,7 +236,7 @@ impl Study for Compression {
     fn minutes(&self, scale: Scale) -> f64 {
         match scale {
             Scale::Smoke => 0.2,
-            Scale::Quick => 3.0,
+            Scale::Quick => 5.0,
             Scale::Full => 30.0,
         }
     }
@@ -319,7 +339,11 @@ mod tests {
         assert_eq!(verdict(&[(0.5, 21.0), (1.3, 28.5)]), Verdict::Holds);
         assert_eq!(verdict(&[(0.5, 21.0), (1.3, 27.0)]), Verdict::DoesNotHold);
         assert_eq!(verdict(&[(0.3, 19.0), (0.6, 25.0)]), Verdict::NotDecided);
-        // Beyond the rates of the claim nothing counts.
-        assert_eq!(verdict(&[(0.5, 21.0), (1.9, 20.0)]), Verdict::Holds);
+        // Between two points the line counts, and beyond the rates of the claim nothing.
+        assert_eq!(verdict(&[(0.5, 21.0), (1.9, 22.0)]), Verdict::DoesNotHold);
+        assert_eq!(
+            verdict(&[(0.5, 21.0), (1.5, 29.0), (1.9, 29.1)]),
+            Verdict::Holds
+        );
     }
 }
