@@ -33,7 +33,7 @@ fn step_in(
     };
     // Several sums of gradients, also for a model as small as this.
     let except = Exceptions {
-        bucket: 20_000,
+        bucket: 4_000,
         ..Exceptions::default()
     };
     let norm = elbo.descend_with(&optimiser, loss, except);

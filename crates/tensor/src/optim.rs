@@ -80,7 +80,7 @@ pub struct Exceptions<'a, 'g> {
     pub rates: bool,
     /// Whether the GPUs of a group tell each other gradients in bf16.
     pub bf16_sums: bool,
-    /// Values of the gradient that a group sums at once; 0 takes what suits GPUs.
+    /// Values of the gradient that a group sums last, of which the other sums are a multiple; 0 takes what suits GPUs.
     pub bucket: usize,
 }
 
@@ -107,9 +107,12 @@ impl<'g> Update<'g> {
     }
 }
 
-/// Values of the flat vector that are summed over shards at once: few enough that most sums are made while gradients are
-/// still computed, and many enough that a sum takes longer than its start.
+/// Values of the flat vector that are summed over shards last. Parameters come in the order of the forward pass, so those at
+/// the front have their gradients last, and nothing is left to compute beside their sum: it should be small.
 const BUCKET: usize = 8 << 20;
+/// How many times as large the other sums are. Each cuts the batches of small kernels that finish gradients, so there should be
+/// few.
+const LARGER: usize = 4;
 
 /// The flat gradient, summed over all shards in a few large pieces.
 fn summed<'g>(
@@ -128,6 +131,7 @@ fn summed<'g>(
     while first < entries.len() {
         let start = entries[first].offset;
         let size = |entry: &Entry| entry.offset + entry.len() - start;
+        let most = if first == 0 { most } else { LARGER * most };
         let count = entries[first..].partition_point(|entry| size(entry) <= most);
         let last = first + count.max(1);
         let offsets: Vec<usize> = entries[first..last]
