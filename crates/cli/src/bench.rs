@@ -1,12 +1,13 @@
 //! `rrvq bench`: speed, as a line and a table, or as JSON.
 
 use crate::args::{Bench, BenchStep};
+use crate::commands::{group_of, with_others};
 use crate::device::Compute;
 use crate::terminal::{self, grouped, line, table};
+use rrvq::Result;
 use rrvq::bench::{Profile, StepBench, StepReport};
 use rrvq::cluster::Cluster;
 use rrvq::device::{Device, SumTimes, Timed};
-use rrvq::{Group, Result};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -18,17 +19,9 @@ pub fn bench(what: &Bench, begun: Instant) -> Result<()> {
             _ => Ok(()),
         };
     };
-    match crate::commands::joined()? {
-        None => bench_with(what, args, args.compute, begun, None),
-        Some((launch, cluster)) => {
-            let compute = args.compute.of_process(launch.local);
-            match bench_with(what, args, compute, begun, Some(&cluster)) {
-                Ok(()) => cluster.finish(),
-                Err(error) => cluster.fail(&error.tell(crate::flag)),
-            }
-            Ok(())
-        }
-    }
+    with_others(args.compute, |compute, cluster| {
+        bench_with(what, args, compute, begun, cluster)
+    })
 }
 
 /// Alone, or with other processes that share a batch.
@@ -40,15 +33,8 @@ fn bench_with(
     cluster: Option<&Cluster>,
 ) -> Result<()> {
     let device = compute.open()?;
-    let group = match cluster {
-        Some(cluster) => {
-            let together = cluster.collective();
-            let world = together.world();
-            Some(Group::new(together, world)?)
-        }
-        None => None,
-    };
-    let (group, silent) = (group.as_ref(), cluster.is_some_and(|c| c.rank() > 0));
+    let (group, silent) = group_of(cluster)?;
+    let group = group.as_ref();
     let bench = StepBench {
         layers: args.layers,
         channels: args.channels,

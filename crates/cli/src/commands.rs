@@ -19,7 +19,7 @@ use rrvq::latent;
 use rrvq::picture::{Picture, comfortable_scale, grid};
 use rrvq::run::{Existing, Run};
 use rrvq::train::log::{Record, read};
-use rrvq::{Error, Result, SampleOptions, TrainOptions, Trained, Trainer};
+use rrvq::{Error, Group, Result, SampleOptions, TrainOptions, Trained, Trainer};
 use rrvq_study::demo as demonstration;
 use rrvq_study::framework::first_images;
 use rrvq_study::neighbours::{Neighbour, nearest};
@@ -66,7 +66,7 @@ pub fn is_other_rank() -> bool {
 
 /// The other processes that a launcher has started with this one. A single process needs nobody, unless it is to be
 /// measured what talking to itself costs.
-pub fn joined() -> Result<Option<(Launch, Cluster)>> {
+fn joined() -> Result<Option<(Launch, Cluster)>> {
     let asked = std::env::var_os("RRVQ_COLLECTIVE").is_some();
     let launch = Launch::from_environment()?;
     match launch.filter(|launch| launch.world > 1 || asked) {
@@ -103,12 +103,47 @@ pub fn train(args: &args::Train) -> Result<()> {
             None => train_as(args, compute, None),
         };
     };
+    with(launch, cluster, compute, |compute, cluster| {
+        train_as(args, compute, Some(cluster))
+    })
+}
+
+/// Works with other processes, on a GPU of this one's own, and ends with them.
+fn with(
+    launch: Launch,
+    cluster: Cluster,
+    compute: Compute,
+    work: impl FnOnce(Compute, &Cluster) -> Result<()>,
+) -> Result<()> {
     launch::end_with_parent(cluster.collective());
-    match train_as(args, compute.of_process(launch.local), Some(&cluster)) {
+    match work(compute.of_process(launch.local), &cluster) {
         Ok(()) => cluster.finish(),
         Err(error) => cluster.fail(&error.tell(crate::flag)),
     }
     Ok(())
+}
+
+/// Works alone, or with the other processes that a launcher has started.
+pub fn with_others(
+    compute: Compute,
+    work: impl FnOnce(Compute, Option<&Cluster>) -> Result<()>,
+) -> Result<()> {
+    match joined()? {
+        None => work(compute, None),
+        Some((launch, cluster)) => with(launch, cluster, compute, |compute, cluster| {
+            work(compute, Some(cluster))
+        }),
+    }
+}
+
+/// The processes of a cluster with one part of a batch each, and whether another one speaks.
+pub fn group_of(cluster: Option<&Cluster>) -> Result<(Option<Group>, bool)> {
+    let Some(cluster) = cluster else {
+        return Ok((None, false));
+    };
+    let together = cluster.collective();
+    let world = together.world();
+    Ok((Some(Group::new(together, world)?), cluster.rank() > 0))
 }
 
 /// Trains in this process, alone or with others.
@@ -258,7 +293,15 @@ pub fn open_data(config: &Config) -> Result<Box<dyn Dataset>> {
 }
 
 pub fn eval(args: &args::Eval) -> Result<()> {
-    let device = args.compute.open()?;
+    with_others(args.compute, |compute, cluster| {
+        eval_as(args, compute, cluster)
+    })
+}
+
+fn eval_as(args: &args::Eval, compute: Compute, cluster: Option<&Cluster>) -> Result<()> {
+    let device = compute.open()?;
+    let (group, silent) = group_of(cluster)?;
+    let group = group.as_ref();
     let split: Split = args.split.parse()?;
     let trained = Trained::open(&args.run)?;
     let (mut config, model, step) = (trained.config().clone(), trained.model(), trained.step());
@@ -276,6 +319,12 @@ pub fn eval(args: &args::Eval) -> Result<()> {
         true => config.train.batch.min(EVAL_BATCH),
         false => EVAL_BATCH_GPU,
     });
+    let world = group.map_or(1, Group::world);
+    if !batch.is_multiple_of(world) {
+        return Err(Error::new(format!(
+            "batches of {batch} images cannot be shared by {world} processes; give --batch a multiple of {world}"
+        )));
+    }
     let total = data.len(split);
     let progress = bar(
         "evaluating",
@@ -287,7 +336,7 @@ pub fn eval(args: &args::Eval) -> Result<()> {
     );
     let objective = config.train.objective;
     let mut evaluator =
-        Evaluator::for_objective(&device, model, data.as_ref(), batch, objective, None)?;
+        Evaluator::for_objective(&device, model, data.as_ref(), batch, objective, group)?;
     let mut record =
         evaluator.evaluate_watched(&mut store, extent, |n| progress.set_position(n as u64))?;
     progress.finish_and_clear();
@@ -300,10 +349,13 @@ pub fn eval(args: &args::Eval) -> Result<()> {
             &mut store,
             data.as_ref(),
             extent,
-            batch,
+            (batch, group),
             k as usize,
         )?),
     };
+    if silent {
+        return Ok(());
+    }
     let prior = trained.prior()?;
     let with_prior = match prior {
         None => None,

@@ -30,7 +30,11 @@ fn main() {
     let begun = Instant::now();
     let json = std::env::args_os().any(|argument| argument == "--json");
     let args = Args::try_parse().unwrap_or_else(|said| answer(&said, json));
-    let one_of_many = matches!(args.command, Command::Train(_)) && commands::is_other_rank();
+    let several = matches!(
+        args.command,
+        Command::Train(_) | Command::Eval(_) | Command::Bench { .. }
+    );
+    let one_of_many = several && commands::is_other_rank();
     output::set_manner(output::Manner {
         force: args.force,
         quiet: args.quiet || one_of_many,

@@ -25,6 +25,7 @@ const COMMANDS: [(&str, &[&str]); 34] = [
             "--out",
             "--device",
             "--precision",
+            "--gpus",
             "--set",
             "--steps",
             "--minutes",

@@ -167,6 +167,24 @@ fn a_run_goes_on_with_another_number_of_ranks() {
     assert!(model(&scratch, "many") == model(&scratch, "one"));
 }
 
+#[test]
+fn ranks_evaluate_together() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let args = ["eval", "run", "--json", "--samples", "2", "--threads", "1"];
+    let one = scratch.run(&args).json();
+    let said = ended(start(&scratch, 2, &args));
+    assert!(said[1].out.is_empty(), "{said:?}");
+    let two: serde_json::Value = serde_json::from_str(&said[0].out).unwrap();
+    for field in ["images", "usage", "importance_bound"] {
+        assert_eq!(two[field], one[field], "{field}");
+    }
+    let bits = |found: &serde_json::Value| found["bits_per_dim"].as_f64().unwrap();
+    assert!((bits(&two) - bits(&one)).abs() < 1e-9, "{two} and {one}");
+    let said = ended(start(&scratch, 3, &args));
+    said[0].refused(&["3 processes", "--batch"]);
+}
+
 /// Steps of a run's last checkpoint.
 fn saved(scratch: &Scratch, run: &str) -> u64 {
     let info = scratch.run(&["info", run, "--json"]).json();

@@ -176,7 +176,15 @@ impl Model {
             }
             let (device, model) = (trained.device(), trained.model());
             let mut store = trained.store();
-            let bound = importance_bound(device, model, &mut store, &data, extent, BATCH, samples)?;
+            let bound = importance_bound(
+                device,
+                model,
+                &mut store,
+                &data,
+                extent,
+                (BATCH, None),
+                samples,
+            )?;
             Ok((record, Some(bound)))
         })?;
         Ok((json(&record)?, bound))

@@ -200,6 +200,7 @@ fn in_order(group: &Group, empty: &Sum, own: &[Sum]) -> Result<Vec<Sum>> {
 }
 
 /// Scores of all batches so far.
+#[derive(Default)]
 struct Sum {
     images: usize,
     log_likelihood: f64,
@@ -302,19 +303,21 @@ impl Sum {
 }
 
 /// The importance bound with `samples` samples an image, in bits a dimension: never above the ELBO's in
-/// expectation, and falling towards the true value as samples grow.
+/// expectation, and falling towards the true value as samples grow. The processes of a group share the batches.
 pub fn importance_bound(
     device: &Device,
     model: &Model,
     store: &mut Store,
     data: &dyn Dataset,
     extent: Extent,
-    batch: usize,
+    (batch, group): (usize, Option<&Group>),
     samples: usize,
 ) -> Result<f64> {
     let mut inference = Inference::weights(device, model, batch)?;
-    let (mut sum, mut done) = (0.0f64, 0);
-    each_batch(data, extent, batch, |index, images| {
+    let (rank, world) = group.map_or((0, 1), |group| (group.rank(), group.world()));
+    let own = |index: usize| index % world == rank;
+    let mut sums: Vec<Sum> = Vec::new();
+    each_batch_of(data, extent, batch, own, |index, images| {
         let mut weights: Vec<Vec<f64>> = Vec::new();
         for sample in 0..samples as u64 {
             let noise = counter(EVALUATION_SEED + 1 + sample, index);
@@ -325,11 +328,20 @@ pub fn importance_bound(
                 .zip(log_weight)
                 .for_each(|(all, w)| all.push(w as f64));
         }
-        done += weights.len();
-        sum += weights.iter().map(|w| log_mean_exp(w)).sum::<f64>();
+        sums.push(Sum {
+            images: weights.len(),
+            log_likelihood: weights.iter().map(|w| log_mean_exp(w)).sum::<f64>(),
+            ..Sum::default()
+        });
         Ok(())
     })?;
-    Ok(-sum / (done as f64 * nats_per_dim(&model.config)))
+    let sums = match group {
+        Some(group) => in_order(group, &Sum::default(), &sums)?,
+        None => sums,
+    };
+    let mut sum = Sum::default();
+    sums.iter().for_each(|part| sum.add(part));
+    Ok(-sum.log_likelihood / (sum.images as f64 * nats_per_dim(&model.config)))
 }
 
 fn log_mean_exp(values: &[f64]) -> f64 {

@@ -111,7 +111,7 @@ fn check_bits(
         report.same("use of the codes", &have.usage, &want.usage);
     }
     let bound = |device: &Device| {
-        importance_bound(device, model, &mut store(), &DATA, extent, BATCH, 3).unwrap()
+        importance_bound(device, model, &mut store(), &DATA, extent, (BATCH, None), 3).unwrap()
     };
     let error = bits(bound(device), bound(&Device::Cpu));
     report.note("bits per dim", "importance bound", error, limits.bits);

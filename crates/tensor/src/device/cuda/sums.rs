@@ -70,7 +70,7 @@ impl Sums {
 /// NCCL's name for a group: bytes that the first process makes and all others are told.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct UniqueId([c_char; 128]);
+struct UniqueId([u8; 128]);
 
 type Communicator = *mut c_void;
 type Reduce = unsafe extern "C" fn(
@@ -193,13 +193,13 @@ impl Nccl {
             _ => Ok(()),
         };
         let bytes: Vec<u8> = match (&made, group.rank()) {
-            (Ok(()), 0) => id.0.iter().map(|c| *c as u8).collect(),
+            (Ok(()), 0) => id.0.to_vec(),
             _ => Vec::new(),
         };
         let told = group.gather(&bytes)?;
         made?;
         for (to, from) in id.0.iter_mut().zip(&told[0]) {
-            *to = *from as c_char;
+            *to = *from;
         }
         let mut communicator = std::ptr::null_mut();
         let (world, rank) = (group.world() as c_int, group.rank() as c_int);
