@@ -283,7 +283,7 @@ mod tests {
     fn features_tell_images_of_the_set_from_others() {
         let data = Swatches::for_config(&Config::preset("tiny-swatches").unwrap());
         let features = Features::train(&Device::Cpu, &data, None, 150).unwrap();
-        let images = crate::framework::first_images(&data, Split::Test, 256).unwrap();
+        let images = crate::framework::first_images(&data, Split::Train, 256).unwrap();
         let of = |pictures: &[Picture]| features.of_pictures(pictures).unwrap();
         let (real, others) = (of(&images[..128]), of(&images[128..]));
         let alike = compare(&real, &others).unwrap();
