@@ -13,6 +13,7 @@ pub mod schedule;
 mod split;
 pub(crate) mod task;
 pub mod tensorboard;
+mod together;
 mod trainer;
 
 pub(crate) use trainer::resuming;

@@ -6,6 +6,7 @@ use super::log::{DivergedRecord, Log, Record, TrainRecord};
 use super::model_task::ModelTask;
 use super::task::Task;
 use super::tensorboard::EventWriter;
+use super::together::{agreed, any, check_agreement, first_images, group_of};
 use super::{Finished, Started, Watch, scalars, schedule};
 use crate::config::Config;
 use crate::dataset::{Batches, Dataset, Split, check_held_out, check_shape};
@@ -18,7 +19,6 @@ use crate::picture::{comfortable_scale, grid};
 use crate::programs::{Model, StepInput, StepOutcome};
 use crate::run::{Existing, Run};
 use crate::trained::Trained;
-use crate::validate::check_shards;
 use rrvq_tensor::{Collective, Device, Group, Store};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -281,7 +281,7 @@ impl<'a> Trainer<'a> {
     pub fn run(&mut self, watch: &mut dyn Watch) -> Result<Finished> {
         watch.started(&self.started());
         while self.is_going() {
-            match self.any(watch.stop())? {
+            match any(self.group.as_ref(), watch.stop())? {
                 true => self.stop()?,
                 false => self.advance()?,
             }
@@ -314,27 +314,6 @@ impl<'a> Trainer<'a> {
         !self.stopped && (left || self.progress.due.is_some())
     }
 
-    /// The first process's seconds: what depends on time must be the same in all.
-    fn agreed(&self, seconds: f64) -> Result<f64> {
-        let Some(group) = &self.group else {
-            return Ok(seconds);
-        };
-        let all = group.gather(&seconds.to_le_bytes())?;
-        let bytes: [u8; 8] = all[0].as_slice().try_into().unwrap_or_default();
-        Ok(f64::from_le_bytes(bytes))
-    }
-
-    /// Whether any process says so.
-    fn any(&self, said: bool) -> Result<bool> {
-        match &self.group {
-            None => Ok(said),
-            Some(group) => {
-                let all = group.gather(&[said as u8])?;
-                Ok(all.iter().any(|bytes| bytes.contains(&1)))
-            }
-        }
-    }
-
     /// Makes a burst of steps and does what is due after it, or what was left of that when the run was stopped.
     fn advance(&mut self) -> Result<()> {
         match self.progress.due.take() {
@@ -350,7 +329,7 @@ impl<'a> Trainer<'a> {
     fn make_steps(&mut self) -> Result<bool> {
         let begin = Instant::now();
         let outcomes = self.burst()?;
-        let seconds = self.agreed(begin.elapsed().as_secs_f64())?;
+        let seconds = agreed(self.group.as_ref(), begin.elapsed().as_secs_f64())?;
         self.pace = Some(seconds / outcomes.len() as f64);
         self.progress.seconds += seconds;
         self.since += outcomes.len();
@@ -631,70 +610,6 @@ impl<'a> Trainer<'a> {
             place: place.into(),
             message: said,
         }
-    }
-}
-
-/// Values a channel by which a data-dependent start can judge its spread: with two, which may nearly be equal, gains become
-/// so large that the first steps diverge.
-const FEWEST_VALUES: usize = 8;
-/// Values a channel where a batch has fewer than that.
-const ENOUGH_VALUES: usize = 32;
-
-/// The images that gains and biases start by: the first batch, or several where its smallest map has few values.
-fn first_images(config: &Config, batches: &mut Batches<'_>, group: Option<&Group>) -> Vec<u8> {
-    let smallest = config.model.sides().into_iter().min().unwrap_or(1);
-    let values = config.train.batch * smallest * smallest;
-    let count = match values < FEWEST_VALUES {
-        true => ENOUGH_VALUES.div_ceil(values.max(1)),
-        false => 1,
-    };
-    let batch = |step: usize| batches.at(step as u64).to_vec();
-    let all: Vec<Vec<u8>> = (0..count).map(batch).collect();
-    // One shard after another.
-    let own = group.map_or(1, |group| group.own().len());
-    let of_shard = |shard: usize| {
-        all.iter()
-            .flat_map(move |batch| &batch[shard * batch.len() / own..][..batch.len() / own])
-    };
-    (0..own).flat_map(of_shard).copied().collect()
-}
-
-/// The processes that train together and the shards of a batch; none where this one trains alone on whole batches.
-fn group_of(config: &Config, device: &Device, options: &TrainOptions) -> Result<Option<Group>> {
-    let train = &config.train;
-    let shards = match (&options.together, device.is_cpu()) {
-        (None, true) if train.shards > 1 => return Ok(Some(Group::alone(train.shards))),
-        (None, _) => return Ok(None),
-        (Some(together), true) if together.world() * train.shards == 1 => return Ok(None),
-        (Some(_), true) => train.shards,
-        (Some(together), false) => together.world(),
-    };
-    let Some(together) = &options.together else {
-        return Ok(None);
-    };
-    let world = together.world();
-    if !shards.is_multiple_of(world) {
-        return Err(Error::new(format!(
-            "train.shards = {shards} cannot be shared by {world} processes; set train.shards to a multiple of {world}, or start \
-             a number of processes that divides it"
-        )));
-    }
-    check_shards(train, shards)?;
-    Ok(Some(Group::new(together.clone(), shards)?))
-}
-
-/// Refuses to go on from different checkpoints.
-fn check_agreement(group: Option<&Group>, progress: &Progress) -> Result<()> {
-    let Some(group) = group else {
-        return Ok(());
-    };
-    let steps = group.gather(&progress.step.to_le_bytes())?;
-    match steps.iter().position(|step| *step != steps[0]) {
-        None => Ok(()),
-        Some(rank) => Err(Error::new(format!(
-            "rank {rank} does not see the checkpoint that rank 0 goes on from; the run folder must be on a file system that \
-             all machines share"
-        ))),
     }
 }
 
