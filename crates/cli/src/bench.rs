@@ -1,8 +1,8 @@
 //! `rrvq bench`: speed, as a line and a table, or as JSON.
 
 use crate::args::{Bench, BenchStep};
-use crate::commands::{group_of, with_others};
 use crate::device::Compute;
+use crate::launch::{group_of, with_others};
 use crate::terminal::{self, grouped, line, table};
 use rrvq::Result;
 use rrvq::bench::{Profile, StepBench, StepReport};

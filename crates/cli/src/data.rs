@@ -1,9 +1,10 @@
 //! `rrvq data`: what is in a folder, before anything is trained on it, and how it gets there.
 
 use crate::args::{DataFetch, DataInfo};
-use crate::commands::{as_typed, columns, save_sheet};
+use crate::commands::{columns, save_sheet};
 use crate::output::check_free;
 use crate::terminal::{self, bytes_bar, grouped, line, note, table};
+use crate::train::as_typed;
 use rrvq::config::Config;
 use rrvq::{Error, Remedy, Result};
 use rrvq_data::checksums::{Verdict, files_of, verdicts};

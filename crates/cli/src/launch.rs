@@ -1,11 +1,14 @@
-//! One process a GPU, started on this machine by `rrvq train --gpus N`.
+//! Working with other processes: those a launcher has started, or one a GPU, started on this machine by
+//! `rrvq train --gpus N`.
 //!
-//! Each of them is this program with the same arguments and the environment that other launchers set too
+//! Each of the latter is this program with the same arguments and the environment that other launchers set too
 //! ([`rrvq::cluster::launch`]). This process waits, hands signals on and ends with their exit code.
 
+use crate::device::Compute;
 use crate::terminal::complain;
+use rrvq::cluster::{Cluster, Launch};
 use rrvq::device::cuda_report;
-use rrvq::{Error, Result};
+use rrvq::{Error, Group, Result};
 use std::net::TcpListener;
 use std::ops::RangeInclusive;
 use std::process::{Child, Command, Stdio};
@@ -139,3 +142,60 @@ pub fn end_with_parent(together: std::sync::Arc<dyn rrvq::Collective>) {
 
 #[cfg(not(unix))]
 pub fn end_with_parent(_together: std::sync::Arc<dyn rrvq::Collective>) {}
+
+/// Whether this process is one of several and not their first, which alone speaks.
+pub fn is_other_rank() -> bool {
+    Launch::from_environment().is_ok_and(|launch| launch.is_some_and(|launch| launch.rank > 0))
+}
+
+/// The other processes that a launcher has started with this one. A single process needs nobody, unless it is to be
+/// measured what talking to itself costs.
+pub fn joined() -> Result<Option<(Launch, Cluster)>> {
+    let asked = std::env::var_os("RRVQ_COLLECTIVE").is_some();
+    let launch = Launch::from_environment()?;
+    match launch.filter(|launch| launch.world > 1 || asked) {
+        None => Ok(None),
+        Some(launch) => {
+            let cluster = Cluster::join(&launch)?;
+            Ok(Some((launch, cluster)))
+        }
+    }
+}
+
+/// Works with other processes, on a GPU of this one's own, and ends with them.
+pub fn with(
+    launch: Launch,
+    cluster: Cluster,
+    compute: Compute,
+    work: impl FnOnce(Compute, &Cluster) -> Result<()>,
+) -> Result<()> {
+    end_with_parent(cluster.collective());
+    match work(compute.of_process(launch.local), &cluster) {
+        Ok(()) => cluster.finish(),
+        Err(error) => cluster.fail(&error.tell(crate::flag)),
+    }
+    Ok(())
+}
+
+/// Works alone, or with the other processes that a launcher has started.
+pub fn with_others(
+    compute: Compute,
+    work: impl FnOnce(Compute, Option<&Cluster>) -> Result<()>,
+) -> Result<()> {
+    match joined()? {
+        None => work(compute, None),
+        Some((launch, cluster)) => with(launch, cluster, compute, |compute, cluster| {
+            work(compute, Some(cluster))
+        }),
+    }
+}
+
+/// The processes of a cluster with one part of a batch each, and whether another one speaks.
+pub fn group_of(cluster: Option<&Cluster>) -> Result<(Option<Group>, bool)> {
+    let Some(cluster) = cluster else {
+        return Ok((None, false));
+    };
+    let together = cluster.collective();
+    let world = together.world();
+    Ok((Some(Group::new(together, world)?), cluster.rank() > 0))
+}

@@ -18,6 +18,7 @@ mod serve;
 mod shell;
 mod study;
 mod terminal;
+mod train;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -34,7 +35,7 @@ fn main() {
         args.command,
         Command::Train(_) | Command::Eval(_) | Command::Bench { .. }
     );
-    let one_of_many = several && commands::is_other_rank();
+    let one_of_many = several && launch::is_other_rank();
     output::set_manner(output::Manner {
         force: args.force,
         quiet: args.quiet || one_of_many,
@@ -76,7 +77,7 @@ fn main() {
 fn run(command: &Command, begun: Instant) -> rrvq::Result<()> {
     match command {
         Command::Demo(demo) => commands::demo(demo),
-        Command::Train(train) => commands::train(train),
+        Command::Train(train) => train::train(train),
         Command::Prior(args) => prior::prior(args),
         Command::Eval(eval) => commands::eval(eval),
         Command::Sample(sample) => commands::sample(sample),

@@ -1,8 +1,8 @@
 //! `rrvq prior`, and what other commands say of a prior.
 
 use crate::args;
-use crate::commands::{as_typed, existing, has_events};
 use crate::terminal::{Follow, SAVING, grouped, note, watch_for_interrupts};
+use crate::train::{as_typed, existing, has_events};
 use rrvq::config::Config;
 use rrvq::evaluate::EvalRecord;
 use rrvq::prior::{self, Prior};
