@@ -223,48 +223,92 @@ fn many_changes_of_every_kind_of_file_are_read_or_refused() {
     }
 }
 
+/// What the program did with changed files.
+#[derive(Default)]
+struct Seen {
+    /// Files that gave at least one image.
+    read: usize,
+    most_mib: usize,
+    longest: Duration,
+}
+
+/// Gives the program the changed file `seed`, in a scratch folder with the model that wrote the whole ones.
+fn attack_program(
+    scratch: &Scratch,
+    files: &[Vec<(String, Vec<u8>)>; 2],
+    seed: usize,
+    seen: &mut Seen,
+) {
+    let mut dice = Dice(seed as u64);
+    // Half of the changes start from a whole file, which a small change may leave readable: most that fuzzing kept are not.
+    let of = &files[dice.below(2)];
+    let file = &of[dice.below(of.len())].1;
+    let other = &files[1][dice.below(files[1].len())].1;
+    scratch.write("a.rrvq", changed(&mut dice, file, other));
+    let mode = ["", "--keep-going", "--partial"][dice.below(3)];
+    // Files that need no model are read without; those that name another are refused with one.
+    let model = ["", "--model model.safetensors"][dice.below(2)];
+    let begun = Instant::now();
+    let said = scratch.shell(&format!(
+        "ulimit -v 1048576; exec $rrvq decompress a.rrvq {model} -o out --force --verbose {mode}"
+    ));
+    let took = begun.elapsed();
+    seen.longest = seen.longest.max(took);
+    assert!(
+        matches!(said.code, Some(0 | 2)) && !said.err.contains("panicked"),
+        "change {seed}: {said:?}"
+    );
+    assert!(took < LONGEST, "change {seed} took {took:?}");
+    if let Some((before, _)) = said.err.split_once(" MiB at most in memory") {
+        let mib: usize = before.rsplit(' ').next().unwrap().parse().unwrap();
+        seen.most_mib = seen.most_mib.max(mib);
+    }
+    assert!(
+        seen.most_mib < 512,
+        "change {seed} took {} MiB",
+        seen.most_mib
+    );
+    let image =
+        std::fs::read_dir(scratch.path("out")).is_ok_and(|mut images| images.next().is_some());
+    seen.read += usize::from(image);
+    let _ = std::fs::remove_dir_all(scratch.path("out"));
+}
+
 #[test]
 #[ignore = "minutes; RRVQ_MUTATIONS says how many"]
 fn changed_compressed_files_through_the_program() {
-    let scratch = Scratch::new();
     let model = ways_in::tiny().pack().unwrap();
-    scratch.write("model.safetensors", model);
-    let files: Vec<_> = ["container", "lossy"]
+    let (found, whole) = ["container", "lossy"]
         .into_iter()
         .flat_map(inputs)
-        .collect();
-    let (count, start) = (asked(1_000), Instant::now());
-    let (mut shown, mut most, mut longest) = (0, 0, Duration::ZERO);
-    for seed in 0..count {
-        let mut dice = Dice(seed as u64);
-        let file = &files[dice.below(files.len())].1;
-        let other = &files[dice.below(files.len())].1;
-        scratch.write("a.rrvq", changed(&mut dice, file, other));
-        let mode = ["", "--keep-going", "--partial"][dice.below(3)];
-        // Files that need no model are read without; those that name another are refused with one.
-        let model = ["", "--model model.safetensors"][dice.below(2)];
-        let begun = Instant::now();
-        let said = scratch.shell(&format!(
-            "ulimit -v 1048576; exec $rrvq decompress a.rrvq {model} -o out --force --verbose {mode}"
-        ));
-        longest = longest.max(begun.elapsed());
-        assert!(
-            matches!(said.code, Some(0 | 2)) && !said.err.contains("panicked"),
-            "change {seed}: {said:?}"
-        );
-        assert!(longest < LONGEST, "change {seed} took {longest:?}");
-        if let Some((before, _)) = said.err.split_once(" MiB at most in memory") {
-            let mib: usize = before.rsplit(' ').next().unwrap().parse().unwrap();
-            most = most.max(mib);
-        }
-        assert!(most < 512, "change {seed} took {most} MiB");
-        shown += usize::from(said.code == Some(0));
-    }
-    assert!(shown > count / 100, "{shown} were read");
+        .partition(|(name, _)| name.starts_with("found-"));
+    let files = [whole, found];
+    let (count, start, next) = (asked(1_000), Instant::now(), AtomicUsize::new(0));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let seen: Vec<Seen> = std::thread::scope(|scope| {
+        let work = || {
+            let (scratch, mut seen) = (Scratch::new(), Seen::default());
+            scratch.write("model.safetensors", &model);
+            loop {
+                match next.fetch_add(1, Ordering::Relaxed) {
+                    seed if seed < count => attack_program(&scratch, &files, seed, &mut seen),
+                    _ => return seen,
+                }
+            }
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .collect()
+    });
+    let read: usize = seen.iter().map(|seen| seen.read).sum();
+    let most = seen.iter().map(|seen| seen.most_mib).max().unwrap();
+    let longest = seen.iter().map(|seen| seen.longest).max().unwrap();
+    assert!(read > count / 100, "{read} were read");
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "program: {count} changed files in {seconds:.0} s, none failed, {shown} could be read; at most {most} MiB and \
-         {:.1} s each",
+        "program: {count} changed files in {seconds:.0} s, none failed, {read} gave images; at most {most} MiB and {:.1} s each",
         longest.as_secs_f64()
     );
 }
