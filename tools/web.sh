@@ -16,10 +16,12 @@ compiler() {
 modules() {
     compiler || printf 'the target %s could not be added; if the build fails, `rustup target add %s`\n' $target $target >&2
     mkdir -p web/dist
-    # Two folders: other flags would build everything anew each time.
+    # Two folders: other flags would build everything anew each time. Side by side, as each ends in one long link.
+    RUSTFLAGS="" cargo build --quiet -p rrvq-web --profile web --target $target --target-dir target/web &
+    local plain=$!
     RUSTFLAGS="-C target-feature=+simd128" cargo build --quiet -p rrvq-web --profile web --target $target --target-dir target/web-simd
+    wait $plain
     cp target/web-simd/$target/web/rrvq_web.wasm web/dist/rrvq-simd.wasm
-    RUSTFLAGS="" cargo build --quiet -p rrvq-web --profile web --target $target --target-dir target/web
     cp target/web/$target/web/rrvq_web.wasm web/dist/rrvq.wasm
     local size
     # A browser fetches one of the modules.
