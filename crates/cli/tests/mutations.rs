@@ -187,9 +187,14 @@ fn peak_kib() -> usize {
 #[test]
 fn inputs_that_were_kept_are_read_or_refused() {
     for (name, run) in TARGETS {
-        for (_, bytes) in inputs(name) {
+        for (of, bytes) in inputs(name) {
+            let start = Instant::now();
             run(&bytes);
+            let took = start.elapsed();
+            assert!(took < LONGEST, "{name}: {of} took {took:?}");
         }
+        #[cfg(target_os = "linux")]
+        assert!(peak_kib() < MOST_KIB, "{name}: {} KiB", peak_kib());
     }
 }
 

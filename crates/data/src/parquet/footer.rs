@@ -5,178 +5,63 @@
 //! busy for hours. Here it is walked once, by the compact form of Thrift: no structure, list or group may be deeper than
 //! real files are, and no list longer than the bytes that are left.
 
-/// Structures and lists inside each other; real descriptions have five.
-const DEEPEST_VALUE: usize = 24;
+use super::thrift::{I32, LIST, Result, STRUCT, Walk};
+
 /// Groups of columns inside each other.
 const DEEPEST_GROUP: usize = 100;
 /// Columns and groups in all.
 const MOST_COLUMNS: usize = 100_000;
 
-/// Kinds of values.
-const TRUE: u8 = 1;
-const FALSE: u8 = 2;
-const BYTE: u8 = 3;
-const I16: u8 = 4;
-const I32: u8 = 5;
-const I64: u8 = 6;
-const DOUBLE: u8 = 7;
-const BINARY: u8 = 8;
-const LIST: u8 = 9;
-const SET: u8 = 10;
-const MAP: u8 = 11;
-const STRUCT: u8 = 12;
-
 /// The number of the field with the schema, and of that with the number of a group's children.
 const SCHEMA: i64 = 2;
 const CHILDREN: i64 = 5;
-
-type Result<T> = std::result::Result<T, String>;
 
 /// Refuses a description that cannot be read within bounds.
 pub(super) fn check(description: &[u8]) -> Result<()> {
     let mut walk = Walk(description);
     walk.structure(0, &mut |walk, field, kind| match (field, kind) {
-        (SCHEMA, LIST) => walk.schema().map(|()| true),
+        (SCHEMA, LIST) => schema(walk).map(|()| true),
         _ => Ok(false),
     })
 }
 
-struct Walk<'a>(&'a [u8]);
-
-/// Takes a field itself, and says so, or leaves it to be skipped.
-type Visit<'v, 'a> = &'v mut dyn FnMut(&mut Walk<'a>, i64, u8) -> Result<bool>;
-
-impl<'a> Walk<'a> {
-    fn skip(&mut self, count: u64) -> Result<()> {
-        let count = usize::try_from(count).ok();
-        let rest = count.and_then(|count| self.0.get(count..));
-        self.0 = rest.ok_or("it ends in the middle of a value")?;
-        Ok(())
+/// The list of columns and groups, each group before its children.
+fn schema(walk: &mut Walk<'_>) -> Result<()> {
+    let (kind, count) = walk.list()?;
+    if kind != STRUCT || count > MOST_COLUMNS as u64 {
+        return Err(format!("its schema has {count} columns and groups"));
     }
-
-    fn byte(&mut self) -> Result<u8> {
-        let byte = *self.0.first().ok_or("it ends in the middle of a value")?;
-        self.0 = &self.0[1..];
-        Ok(byte)
-    }
-
-    fn number(&mut self) -> Result<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 127) << shift;
-            if byte < 128 {
-                return Ok(number);
+    // Children that are still to come, of each group that is open.
+    let mut open: Vec<u64> = Vec::new();
+    for left in (0..count).rev() {
+        let mut children = 0;
+        walk.structure(2, &mut |walk, field, kind| {
+            if (field, kind) != (CHILDREN, I32) {
+                return Ok(false);
             }
-        }
-        Err("a number in it does not end".into())
-    }
-
-    /// A number whose lowest bit is its sign.
-    fn signed(&mut self) -> Result<i64> {
-        let number = self.number()?;
-        Ok((number >> 1) as i64 ^ -((number & 1) as i64))
-    }
-
-    /// The kind and the number of a list's elements; each takes a byte or more.
-    fn list(&mut self) -> Result<(u8, u64)> {
-        let head = self.byte()?;
-        let count = match head >> 4 {
-            15 => self.number()?,
-            count => count.into(),
-        };
-        match head & 15 {
-            TRUE | FALSE => Err("it has a list of booleans, which no description has".into()),
-            _ if count > self.0.len() as u64 => {
-                let left = self.0.len();
-                Err(format!("a list claims {count} elements in {left} bytes"))
-            }
-            kind => Ok((kind, count)),
-        }
-    }
-
-    fn structure(&mut self, depth: usize, visit: Visit<'_, 'a>) -> Result<()> {
-        let mut field = 0;
-        loop {
-            let head = self.byte()?;
-            if head == 0 {
-                return Ok(());
-            }
-            field = match head >> 4 {
-                0 => self.signed()?,
-                more => field + i64::from(more),
-            };
-            let kind = head & 15;
-            if !visit(self, field, kind)? && !matches!(kind, TRUE | FALSE) {
-                self.value(kind, depth + 1)?;
-            }
-        }
-    }
-
-    fn value(&mut self, kind: u8, depth: usize) -> Result<()> {
-        if depth > DEEPEST_VALUE {
+            let found = walk.signed()?;
+            children = u64::try_from(found).unwrap_or(u64::MAX);
+            Ok(true)
+        })?;
+        if children > left {
             return Err(format!(
-                "it has more than {DEEPEST_VALUE} values inside each other"
+                "a group in its schema claims {children} columns and {left} follow"
             ));
         }
-        match kind {
-            TRUE | FALSE | BYTE => self.skip(1),
-            I16 | I32 | I64 => self.number().map(|_| ()),
-            DOUBLE => self.skip(8),
-            BINARY => {
-                let len = self.number()?;
-                self.skip(len)
-            }
-            LIST | SET => {
-                let (kind, count) = self.list()?;
-                (0..count).try_for_each(|_| self.value(kind, depth + 1))
-            }
-            MAP => Err("it has a map, which no description has".into()),
-            STRUCT => self.structure(depth, &mut |_, _, _| Ok(false)),
-            other => Err(format!(
-                "it has a value of kind {other}, which there is not"
-            )),
+        while let Some(0) = open.last() {
+            open.pop();
+        }
+        if let Some(siblings) = open.last_mut() {
+            *siblings -= 1;
+        }
+        if children > 0 {
+            open.push(children);
+        }
+        if open.len() > DEEPEST_GROUP {
+            return Err(format!(
+                "its schema has more than {DEEPEST_GROUP} groups inside each other"
+            ));
         }
     }
-
-    /// The list of columns and groups, each group before its children.
-    fn schema(&mut self) -> Result<()> {
-        let (kind, count) = self.list()?;
-        if kind != STRUCT || count > MOST_COLUMNS as u64 {
-            return Err(format!("its schema has {count} columns and groups"));
-        }
-        // Children that are still to come, of each group that is open.
-        let mut open: Vec<u64> = Vec::new();
-        for left in (0..count).rev() {
-            let mut children = 0;
-            self.structure(2, &mut |walk, field, kind| {
-                if (field, kind) != (CHILDREN, I32) {
-                    return Ok(false);
-                }
-                let found = walk.signed()?;
-                children = u64::try_from(found).unwrap_or(u64::MAX);
-                Ok(true)
-            })?;
-            if children > left {
-                return Err(format!(
-                    "a group in its schema claims {children} columns and {left} follow"
-                ));
-            }
-            while let Some(0) = open.last() {
-                open.pop();
-            }
-            if let Some(siblings) = open.last_mut() {
-                *siblings -= 1;
-            }
-            if children > 0 {
-                open.push(children);
-            }
-            if open.len() > DEEPEST_GROUP {
-                return Err(format!(
-                    "its schema has more than {DEEPEST_GROUP} groups inside each other"
-                ));
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }

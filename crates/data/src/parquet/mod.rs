@@ -9,12 +9,16 @@
 #[cfg(feature = "parquet")]
 mod footer;
 #[cfg(feature = "parquet")]
+mod headers;
+#[cfg(feature = "parquet")]
 mod pages;
 #[cfg(feature = "parquet")]
 mod table;
 #[cfg(not(feature = "parquet"))]
 #[path = "without.rs"]
 mod table;
+#[cfg(feature = "parquet")]
+mod thrift;
 
 use super::folder::split;
 use super::items::{Item, Place, files_in};

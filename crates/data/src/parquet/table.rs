@@ -4,8 +4,8 @@
 //! writes them.
 
 use super::super::mapped::Shared;
-use super::footer;
 use super::pages::Checked;
+use super::{footer, headers};
 use bytes::Bytes;
 use parquet::basic::{Compression, ConvertedType, LogicalType, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
@@ -30,6 +30,7 @@ const BYTES_A_ROW: usize = 256;
 /// A parquet file with images.
 pub(crate) struct Table {
     path: PathBuf,
+    source: Shared,
     file: SerializedFileReader<Source>,
     /// The numbers of the columns with the images and with the labels.
     images: usize,
@@ -113,7 +114,13 @@ impl Table {
     ) -> Result<T> {
         let about = self.file.metadata().row_group(group);
         let depth = about.schema_descr().column(column).max_def_level();
-        let reader = self.file.get_row_group(group);
+        let chunk = about.column(column);
+        let checked = match place(chunk) {
+            Some(place) => headers::check(&self.source, place, chunk.compression()),
+            None => Err("it has a size below 0".into()),
+        };
+        let reader = checked.map_err(ParquetError::General);
+        let reader = reader.and_then(|()| self.file.get_row_group(group));
         let reader = reader.and_then(|group| group.get_column_page_reader(column));
         let reader = reader.map(|pages| {
             let column = about.schema_descr().column(column);
@@ -160,7 +167,7 @@ fn read(path: &Path, source: Shared) -> std::result::Result<Table, String> {
     checked.map_err(|problem| {
         format!("its description, which ends at byte {description}, is damaged ({problem})")
     })?;
-    let file = SerializedFileReader::new(Source(source)).map_err(|error| {
+    let file = SerializedFileReader::new(Source(source.from(0))).map_err(|error| {
         format!("its description, which ends at byte {description}, is damaged ({error})")
     })?;
     let about = file.metadata();
@@ -187,6 +194,7 @@ fn read(path: &Path, source: Shared) -> std::result::Result<Table, String> {
         .map_err(|error| error.to_string())?;
     Ok(Table {
         path: path.to_path_buf(),
+        source,
         file,
         images,
         labels,
