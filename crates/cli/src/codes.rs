@@ -94,7 +94,7 @@ fn save_each(folder: &Path, pictures: &[Picture]) -> Result<()> {
 pub fn models(args: &args::Models) -> Result<()> {
     let Some(name) = &args.name else {
         let width = models::BUILT_IN.iter().map(|m| m.name.len()).max();
-        for model in &models::BUILT_IN {
+        for model in models::BUILT_IN {
             let width = width.unwrap_or(0);
             line(format!("{:width$}  {}", model.name, model.about));
         }

@@ -1,7 +1,7 @@
 //! Models that are built in.
 //!
 //! Files of the codec name the model they were written with, so a model that is here stays here: a better one gets a
-//! name of its own. `models/*.md` say what they are and how they were made.
+//! name of its own. `models/*.md`, here and in `rrvq-models`, say what they are and how they were made.
 
 /// A trained model inside the program.
 pub struct BuiltIn {
@@ -22,7 +22,7 @@ pub const DEFAULT: &str = "tiles-2";
 const ALIAS: &str = "built-in";
 
 /// Every built-in model.
-pub static BUILT_IN: [BuiltIn; 3] = [
+pub static BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         name: "tiles-2",
         about: "32×32 tiles of natural images, nine layers of 48 channels: the codec's own",
@@ -40,6 +40,13 @@ pub static BUILT_IN: [BuiltIn; 3] = [
         about: "CIFAR-10, 32×32, 16 layers of 64 channels: samples, codes, reconstructions",
         bytes: include_bytes!("../models/cifar10.safetensors"),
         card: include_str!("../models/cifar10.md"),
+    },
+    #[cfg(feature = "models")]
+    BuiltIn {
+        name: "celeba",
+        about: "CelebA, 64×64, 16 layers of 64 channels: samples, codes, reconstructions of faces",
+        bytes: rrvq_models::CELEBA.bytes,
+        card: rrvq_models::CELEBA.card,
     },
 ];
 
