@@ -223,13 +223,25 @@ pub fn caution(trained: &Trained) {
 }
 
 pub fn sample(args: &args::Sample) -> Result<()> {
-    let device = args.compute.open()?;
+    with_others(args.compute, |compute, cluster| {
+        sample_as(args, compute, cluster)
+    })
+}
+
+fn sample_as(args: &args::Sample, compute: Compute, cluster: Option<&Cluster>) -> Result<()> {
+    let device = compute.open()?;
+    let together = cluster.map(Cluster::collective);
+    let silent = cluster.is_some_and(|cluster| cluster.rank() > 0);
     check_temperature(args.temperature)?;
     check_free(&args.out)?;
     let trained = Trained::open(&args.run)?.on(device);
     caution(&trained);
     let (config, mut store) = (trained.config(), trained.store());
-    let (count, seed, temperature) = (args.count as usize, args.seed, args.temperature);
+    let count = args.count as usize;
+    let options = SampleOptions {
+        seed: args.seed,
+        temperature: args.temperature,
+    };
     if args.uniform && config.model.layers() > 1 {
         return Err(Error::new(format!(
             "--uniform is for one layer of codes with a PixelCNN prior, but {} has {} layers with a learnt prior; leave it out",
@@ -242,8 +254,9 @@ pub fn sample(args: &args::Sample) -> Result<()> {
         false => trained.prior()?,
     };
     let (drawn, of) = match (found, &args.given, args.from_layer) {
+        // Few pictures, which one process draws.
+        (_, Some(_), Some(_)) if silent => return Ok(()),
         (_, Some(image), Some(layer)) => {
-            let options = SampleOptions { seed, temperature };
             let drawn = redrawn(&trained, image, layer, count, options)?;
             (drawn, ", the image first")
         }
@@ -252,16 +265,20 @@ pub fn sample(args: &args::Sample) -> Result<()> {
             let progress = bar("rows of codes", found.rows(count));
             let mut watch = |n| progress.set_position(n as u64);
             let pair = (trained.model(), &mut store);
+            let together = together.as_deref();
             let drawn =
-                found.samples(trained.device(), pair, count, seed, temperature, &mut watch)?;
+                found.samples(trained.device(), pair, count, options, together, &mut watch)?;
             progress.finish_and_clear();
             (drawn, " of the PixelCNN prior")
         }
         (None, ..) => {
-            let options = SampleOptions { seed, temperature };
-            (trained.sample(count, options)?, "")
+            let drawn = trained.sample_together(count, options, together.as_deref())?;
+            (drawn, "")
         }
     };
+    if silent {
+        return Ok(());
+    }
     save_sheet(&args.out, &drawn, columns(drawn.len()), config.model.size)?;
     note(format!(
         "{} samples{of}: {}",

@@ -1,8 +1,11 @@
 //! `rrvq codec eval`: the codec beside others, as tables, as JSON, as pictures.
 
 use crate::args::CodecEval;
+use crate::device::Compute;
+use crate::launch::with_others;
 use crate::output::check_free;
 use crate::terminal::{self, STOPPING, bar, line, table, watch_for_interrupts};
+use rrvq::cluster::Cluster;
 use rrvq::{Result, Trained, interrupt};
 use rrvq_codec::CodingModel;
 use rrvq_study::compare::{
@@ -12,6 +15,12 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 pub fn eval(args: &CodecEval) -> Result<()> {
+    with_others(Compute::CPU, |_, cluster| eval_as(args, cluster))
+}
+
+fn eval_as(args: &CodecEval, cluster: Option<&Cluster>) -> Result<()> {
+    let together = cluster.map(Cluster::collective);
+    let silent = cluster.is_some_and(|cluster| cluster.rank() > 0);
     if let Some(dir) = &args.out {
         check_free(&dir.join("report.html"))?;
     }
@@ -27,16 +36,20 @@ pub fn eval(args: &CodecEval) -> Result<()> {
         lossy: !args.lossless,
         search: args.search,
         watch: &|images| progress.inc(images as u64),
+        together: together.as_deref(),
     };
     progress.set_length(contest.length() as u64);
     let compared = contest.run();
     let drawn = match (&compared, &args.out) {
-        (Ok(_), Some(_)) => Some(figure::draw(&mut contest)),
+        (Ok(_), Some(_)) if !silent => Some(figure::draw(&mut contest)),
         _ => None,
     };
     progress.finish_and_clear();
     interrupt::check()?;
     let mut comparison = compared?;
+    if silent {
+        return Ok(());
+    }
     // A model that cannot show these images still has the rest to tell.
     let drawn = match drawn {
         Some(Ok(drawn)) => Some(drawn),

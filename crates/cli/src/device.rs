@@ -24,6 +24,12 @@ pub enum Format {
 }
 
 impl Compute {
+    /// The CPU, for commands that have no choice.
+    pub const CPU: Compute = Compute {
+        device: DeviceName::Cpu,
+        precision: None,
+    };
+
     /// The same for one of several processes on this machine, which is the `local`-th: each takes a GPU of its own.
     pub fn of_process(self, local: usize) -> Compute {
         let device = match self.device {

@@ -185,6 +185,60 @@ fn ranks_evaluate_together() {
     said[0].refused(&["3 processes", "--batch"]);
 }
 
+#[test]
+fn ranks_sample_together() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let args = |out| {
+        [
+            "sample", "run", "--count", "150", "--seed", "3", "--out", out,
+        ]
+    };
+    scratch.run(&args("one.png")).done();
+    let said = ended(start(&scratch, 2, &args("two.png")));
+    assert!(said.iter().all(|said| said.code == Some(0)), "{said:?}");
+    assert!(said[1].out.is_empty() && said[1].err.is_empty(), "{said:?}");
+    assert_eq!(scratch.read("two.png"), scratch.read("one.png"));
+    // More ranks than batches of pictures: some have nothing to do.
+    let said = ended(start(&scratch, 4, &args("four.png")));
+    assert!(said.iter().all(|said| said.code == Some(0)), "{said:?}");
+    assert_eq!(scratch.read("four.png"), scratch.read("one.png"));
+    let said = ended(start(&scratch, 2, &args("two.png")));
+    said[0].refused(&["two.png", "--force"]);
+}
+
+#[test]
+fn ranks_compare_codecs_together() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let args = [
+        "codec",
+        "eval",
+        "run",
+        "--images",
+        "6",
+        "--json",
+        "--threads",
+        "1",
+    ];
+    // Everything but times, and the places of files.
+    let tables = |mut found: serde_json::Value| {
+        for table in ["lossless", "lossy"] {
+            for row in found[table].as_array_mut().unwrap() {
+                row.as_object_mut()
+                    .unwrap()
+                    .retain(|key, _| !key.ends_with("seconds"));
+            }
+        }
+        found
+    };
+    let one = tables(scratch.run(&args).json());
+    let said = ended(start(&scratch, 3, &args));
+    assert!(said[1].out.is_empty() && said[2].out.is_empty(), "{said:?}");
+    assert_eq!(tables(serde_json::from_str(&said[0].out).unwrap()), one);
+    assert!(one["lossy"].as_array().unwrap().len() > 3, "{one}");
+}
+
 /// Steps of a run's last checkpoint.
 fn saved(scratch: &Scratch, run: &str) -> u64 {
     let info = scratch.run(&["info", run, "--json"]).json();

@@ -361,7 +361,7 @@ fn price_of(likelihood: &str) {
     let (model, theta) = model(&config);
     let identity = Identity::of(&model, &theta, None).unwrap();
     let workers = Workers::new(&model, &theta).unwrap();
-    let (side, count) = (config.size, 512);
+    let (side, count) = (config.size, 160);
     let whole = picture(side, side * count, 3, 4);
     let images: Vec<Image> = whole
         .chunks_exact(model.image_len())
@@ -401,6 +401,7 @@ fn price_of(likelihood: &str) {
     let bytes: usize = written.stacks.iter().map(|stack| stack.len()).sum();
     let bits = bytes as f64 * 8.0;
     let over = bits / elbo_bits - 1.0;
+    println!("{likelihood}: {over}");
     assert!(over.abs() < 0.01, "{bits} against {elbo_bits}: {over}");
     // Every stack begins with 32 bits.
     let told = written.costs.iter().sum::<i64>() as f64 / 65536.0;

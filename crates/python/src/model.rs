@@ -9,6 +9,7 @@ use numpy::{
 use pyo3::prelude::*;
 use rrvq::dataset::Images;
 use rrvq::evaluate::{Extent, importance_bound};
+use rrvq::picture::Picture;
 use rrvq::{Codes, SampleOptions, Split, Trained};
 use std::path::PathBuf;
 
@@ -136,17 +137,40 @@ impl Model {
         temperature: f32,
     ) -> PyResult<Bound<'py, PyArray4<u8>>> {
         let trained = &self.trained;
+        let options = SampleOptions { seed, temperature };
         let pictures = compute(py, || match trained.prior()? {
-            None => trained.sample(count, SampleOptions { seed, temperature }),
+            None => trained.sample(count, options),
             Some(mut prior) => {
                 let mut store = trained.store();
                 prior.check(&store)?;
                 let model = (trained.model(), &mut store);
                 let device = trained.device();
-                prior.samples(device, model, count, seed, temperature, &mut |_| {})
+                prior.samples(device, model, count, options, None, &mut |_| {})
             }
         })?;
         arrays::images(py, self.shape().into(), &pictures)
+    }
+
+    /// The way from the first of two images to the second through their codes.
+    fn interpolate<'py>(
+        &self,
+        py: Python<'py>,
+        ends: PyReadonlyArray4<'py, u8>,
+        count: usize,
+        fill: bool,
+    ) -> PyResult<Bound<'py, PyArray4<u8>>> {
+        let batch = self.batch(&ends)?;
+        let way = compute(py, || {
+            let ends = Picture::batch(batch.shape, &batch.bytes)?;
+            let [first, second] = ends.as_slice() else {
+                return Err(rrvq::Error::new(format!(
+                    "{} images are given; a way has two ends",
+                    ends.len()
+                )));
+            };
+            self.trained.interpolate(first, second, count, fill)
+        })?;
+        arrays::images(py, self.shape().into(), &way)
     }
 
     /// The record of an evaluation as JSON, and the importance bound where more than one sample is asked for.

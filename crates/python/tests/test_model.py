@@ -38,6 +38,16 @@ def test_the_prior_fills_missing_layers(built_in):
     assert (one[0] == same[0]).all() and (one[0] != other[0]).any()
 
 
+def test_a_way_leads_from_one_image_to_another(built_in):
+    first, second = built_in.sample(2, seed=3)
+    shown = built_in.decode(built_in.encode(np.stack([first, second])))
+    way = built_in.interpolate(first, second, n=6)
+    assert way.shape == (6, *built_in.image_shape) and way.dtype == np.uint8
+    assert (way[[0, -1]] == shown).all() and (way[2] != way[0]).any()
+    # Filled by the prior, the layers not reached yet are not the first image's.
+    assert (built_in.interpolate(first, second, n=6, fill=True)[1] != way[1]).any()
+
+
 def test_samples_depend_on_seed_and_temperature(built_in):
     first = built_in.sample(2, seed=1)
     assert (first == built_in.sample(2, seed=1)).all()
@@ -100,6 +110,10 @@ def test_anything_that_is_an_array_is_taken(trained):
         (lambda m: m.sample(2.5), "n=2.5; expected a whole number"),
         (lambda m: m.sample(1, seed=-1), "seed=-1; expected a whole number"),
         (lambda m: m.sample(1, temperature=float("nan")), "temperature=nan is not a temperature"),
+        (lambda m: m.interpolate(ramps(1, 8), ramps(1, 8)), "expected uint8 [n, h, w, channels]"),
+        (lambda m: m.interpolate(ramps(1, 8)[0], ramps(1, 16)[0]), "both are of the model's shape"),
+        (lambda m: m.interpolate(*ramps(2, 16)), "2 images of 16×16×3"),
+        (lambda m: m.interpolate(*ramps(2, 8), n=1), "n=1; expected a whole number of at least 2"),
         (lambda m: m.evaluate(ramps(1, 8), samples=0), "samples=0; expected a whole number"),
         (lambda m: rrvq.load("tiles-2", device="abacus"), "device \"abacus\" cannot be used"),
         (lambda m: rrvq.show(ramps(0, 8)), "no images to show"),

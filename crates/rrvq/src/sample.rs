@@ -1,14 +1,16 @@
 //! Pictures out of a model: samples of the prior, reconstructions through the posterior.
 
+use crate::cluster::shared;
 use crate::error::Result;
 use crate::interrupt;
 use crate::picture::Picture;
 use crate::programs::{Inference, Model, Sampler};
+use crate::trained::SampleOptions;
 use rrvq_tensor::rng::counter;
-use rrvq_tensor::{Device, Store};
+use rrvq_tensor::{Collective, Device, Store};
 
 /// Means of pixels as bytes, rounded to nearest.
-fn to_bytes(values: &[f32]) -> Vec<u8> {
+pub(crate) fn to_bytes(values: &[f32]) -> Vec<u8> {
     values
         .iter()
         .map(|v| v.round().clamp(0.0, 255.0) as u8)
@@ -28,17 +30,17 @@ pub fn pictures_of(model: &Model, means: &[f32]) -> Result<Vec<Picture>> {
     Picture::batch(shape(model), &to_bytes(means))
 }
 
-/// `count` samples of the model; the same seed gives the same pictures.
+/// `count` samples of the model; the same seed gives the same pictures, to one process and to each of several.
 pub fn samples(
     device: &Device,
     model: &Model,
     store: &mut Store,
     count: usize,
-    seed: u64,
-    temperature: f32,
+    options: SampleOptions,
+    together: Option<&dyn Collective>,
 ) -> Result<Vec<Picture>> {
     let mut sampler = Sampler::new(device, model, count.clamp(1, 64))?;
-    samples_with(&mut sampler, model, store, count, seed, temperature)
+    samples_with(&mut sampler, model, store, count, options, together)
 }
 
 /// The same with a sampler that is compiled already.
@@ -47,15 +49,25 @@ pub fn samples_with(
     model: &Model,
     store: &mut Store,
     count: usize,
-    seed: u64,
-    temperature: f32,
+    options: SampleOptions,
+    together: Option<&dyn Collective>,
 ) -> Result<Vec<Picture>> {
-    let mut pictures = Vec::new();
-    for batch in 0..count.div_ceil(sampler.batch) {
+    let SampleOptions { seed, temperature } = options;
+    let drawn = shared(together, count.div_ceil(sampler.batch), |batch| {
         interrupt::check()?;
         let means = sampler.run(store, counter(seed, batch as u64), temperature)?;
-        pictures.extend(pictures_of(model, &means)?);
-    }
+        Ok(to_bytes(&means))
+    })?;
+    first_pictures(model, count, &drawn)
+}
+
+/// The first `count` pictures of batches of bytes.
+pub(crate) fn first_pictures(
+    model: &Model,
+    count: usize,
+    batches: &[Vec<u8>],
+) -> Result<Vec<Picture>> {
+    let mut pictures = Picture::batch(shape(model), &batches.concat())?;
     pictures.truncate(count);
     Ok(pictures)
 }

@@ -17,7 +17,7 @@ use crate::sample::{pictures_of, reconstructions, samples};
 use crate::weights::load_weights;
 use rrvq_tensor::params::{from_safetensors, to_safetensors_bf16};
 use rrvq_tensor::rng::counter;
-use rrvq_tensor::{Device, Store};
+use rrvq_tensor::{Collective, Device, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -387,16 +387,18 @@ impl Trained {
 
     /// `count` samples of the model's own prior; [`Trained::prior`] has those of a PixelCNN.
     pub fn sample(&self, count: usize, options: SampleOptions) -> Result<Vec<Picture>> {
-        let SampleOptions { seed, temperature } = options;
-        let mut store = self.store();
-        samples(
-            &self.device,
-            &self.model,
-            &mut store,
-            count,
-            seed,
-            temperature,
-        )
+        self.sample_together(count, options, None)
+    }
+
+    /// The same pictures, drawn by several processes; each gets all of them.
+    pub fn sample_together(
+        &self,
+        count: usize,
+        options: SampleOptions,
+        together: Option<&dyn Collective>,
+    ) -> Result<Vec<Picture>> {
+        let (device, model) = (&self.device, &self.model);
+        samples(device, model, &mut self.store(), count, options, together)
     }
 
     /// What is left of images after the most likely codes.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native
-from ._arrays import code_maps, image_batch
+from ._arrays import array, code_maps, image_batch
 from ._native import Error
 
 if TYPE_CHECKING:
@@ -189,6 +189,25 @@ class Model:
         """
         n, seed = check_whole("n", n, 1), check_whole("seed", seed, 0)
         return self.native.sample(n, seed, check_temperature(temperature))
+
+    def interpolate(self, first: Any, second: Any, n: int = 8, fill: bool = False) -> NDArray[np.uint8]:
+        """`n` images from one image to another, both ends included, through their codes.
+
+        Codes are exchanged position by position, the top layer first. With `fill`, layers that no exchange has reached
+        yet are the prior's most likely ones instead of the first image's.
+
+        >>> import rrvq
+        >>> model = rrvq.load("tiles-2")
+        >>> first, second = model.sample(2)
+        >>> way = model.interpolate(first, second, n=5)
+        >>> way.shape, bool((way[-1:] == model.decode(model.encode(second[None]))).all())
+        ((5, 32, 32, 3), True)
+        """
+        n = check_whole("n", n, 2)
+        ends = [image_batch(array(image)[None]) for image in (first, second)]
+        if ends[0].shape != ends[1].shape:
+            raise Error(f"images of {ends[0].shape[1:]} and {ends[1].shape[1:]}; both are of the model's shape")
+        return self.native.interpolate(np.concatenate(ends), n, bool(fill))
 
     def evaluate(self, images: Any, samples: int = 1) -> Evaluation:
         """Bits per dim of images: the ELBO, KL and use of the codes by layer; with `samples` > 1 the importance bound too.

@@ -10,10 +10,12 @@
 
 pub mod launch;
 pub mod mpi;
+mod share;
 mod tcp;
 mod watch;
 
 pub use launch::{Launch, Launcher};
+pub use share::{Made, shared};
 
 use crate::config::Config;
 use crate::dataset::{Dataset, Split};

@@ -13,6 +13,7 @@ mod train;
 
 pub use programs::PriorModel;
 
+use crate::cluster::shared;
 use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::error::{Error, Remedy, Result};
@@ -22,10 +23,11 @@ use crate::model::hierarchy::nats_per_dim;
 use crate::picture::Picture;
 use crate::programs::{Decoder, Encoder, Model};
 use crate::run::Run;
-use crate::sample::pictures_of;
+use crate::sample::{first_pictures, to_bytes};
+use crate::trained::SampleOptions;
 use crate::weights::load_weights;
 use programs::{PriorSampler, PriorScorer};
-use rrvq_tensor::{Device, Store};
+use rrvq_tensor::{Collective, Device, Store};
 
 /// A trained prior.
 pub struct Prior {
@@ -137,33 +139,29 @@ impl Prior {
         Ok(nats / (images as f64 * nats_per_dim(&model.config)))
     }
 
-    /// `count` pictures of the model with codes of this prior; the same seed gives the same. `watch` hears how many
-    /// rows of codes are done, of [`rows`](Self::rows).
+    /// `count` pictures of the model with codes of this prior; the same seed gives the same, to one process and to each of
+    /// several. `watch` hears how many rows of codes are done, of [`rows`](Self::rows).
     pub fn samples(
         &mut self,
         device: &Device,
         (model, store): (&Model, &mut Store),
         count: usize,
-        seed: u64,
-        temperature: f32,
+        options: SampleOptions,
+        together: Option<&dyn Collective>,
         watch: &mut dyn FnMut(usize),
     ) -> Result<Vec<Picture>> {
+        let SampleOptions { seed, temperature } = options;
         let batch = count.clamp(1, SAMPLES_AT_ONCE);
         let mut sampler = PriorSampler::new(device, &self.model, batch)?;
         let mut decoder = Decoder::new(device, model, batch, 1)?;
-        let mut pictures = Vec::new();
-        for number in 0..count.div_ceil(batch) {
+        let drawn = shared(together, count.div_ceil(batch), |number| {
             let before = number * self.model.map.side;
             let mut here = |rows| watch(before + rows);
             let theta = &mut self.store;
             let codes = sampler.run(theta, seed, number as u64, temperature, &mut here)?;
-            pictures.extend(pictures_of(
-                model,
-                &decoder.run(store, &[&codes], [0; 4], 1.0)?,
-            )?);
-        }
-        pictures.truncate(count);
-        Ok(pictures)
+            Ok(to_bytes(&decoder.run(store, &[&codes], [0; 4], 1.0)?))
+        })?;
+        first_pictures(model, count, &drawn)
     }
 
     /// Rows of codes in `count` samples, a batch of samples counting once.

@@ -13,6 +13,7 @@ use crate::latent;
 use crate::picture::Picture;
 use crate::programs::{Model, Sampler, Step, StepInput, StepOutcome};
 use crate::sample::samples_with;
+use crate::trained::SampleOptions;
 use rrvq_tensor::{Device, Group, Store};
 use std::time::Instant;
 
@@ -148,8 +149,18 @@ impl Task for ModelTask<'_> {
     }
 
     fn samples(&mut self, shown: &mut Store) -> Result<Vec<Picture>> {
-        let seed = self.config.train.seed;
-        samples_with(&mut self.sampler, &self.model, shown, SAMPLES, seed, 1.0)
+        let options = SampleOptions {
+            seed: self.config.train.seed,
+            temperature: 1.0,
+        };
+        samples_with(
+            &mut self.sampler,
+            &self.model,
+            shown,
+            SAMPLES,
+            options,
+            None,
+        )
     }
 
     fn advice(&self) -> String {

@@ -31,14 +31,17 @@ pub use rivals::LeftOut;
 use header::header_bytes;
 use rayon::prelude::*;
 use rivals::Rival;
+use rrvq::Collective;
+use rrvq::cluster::{Made, shared};
 use rrvq::error::{Error, Result};
 use rrvq::interrupt::{self, Interrupt};
 use rrvq_codec::{Identity, Image, Workers};
+use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
 /// A codec, or one setting of it, over all images.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
     pub codec: String,
     /// The program that encoded, its version, and how hard it tried.
@@ -52,7 +55,7 @@ pub struct Row {
 }
 
 /// Bytes of files.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Size {
     pub files: usize,
     pub bytes: usize,
@@ -69,7 +72,7 @@ impl AddAssign for Size {
 }
 
 /// What came back.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Verdict {
     /// So many images as they were.
     Equal(usize),
@@ -84,7 +87,7 @@ impl Default for Verdict {
 }
 
 /// The first part of a lossy file, over a few images.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prefix {
     /// Of the file's bytes, and what they are a pixel.
     pub share: f64,
@@ -184,6 +187,27 @@ pub struct Contest<'a> {
     pub search: bool,
     /// Told after each image of each codec and setting.
     pub watch: &'a (dyn Fn(usize) + Sync),
+    /// Processes that share the rows of the tables.
+    pub together: Option<&'a dyn Collective>,
+}
+
+/// A row of the tables, or some that are measured together.
+enum Part<'r> {
+    Ours,
+    OursWithLoss,
+    Alone(&'r dyn Rival),
+    Sheet(&'r dyn Rival, &'r Image),
+    WithLoss(&'r dyn Rival, f64),
+}
+
+/// What came of a part.
+#[derive(Default, Serialize, Deserialize)]
+struct Measured {
+    lossless: Vec<Row>,
+    by_model: usize,
+    lossy: Vec<Row>,
+    prefixes: Vec<Prefix>,
+    left_out: Vec<LeftOut>,
 }
 
 impl Contest<'_> {
@@ -205,44 +229,107 @@ impl Contest<'_> {
             return Err(Error::new("there are no images to compare codecs on"));
         }
         let mut out = Comparison::of(self.images);
-        (out.lossless, out.by_model) = ours::lossless(self)?;
-        let (rivals, missing) = rivals::lossless();
+        let (lossless, missing) = rivals::lossless();
+        out.left_out.extend(missing);
+        let (lossy, missing) = match self.lossy {
+            true => rivals::lossy(),
+            false => Default::default(),
+        };
         out.left_out.extend(missing);
         let sheet = sheet(self.images);
-        for rival in &rivals {
-            let alone = out_of_loss(rival.as_ref(), self.images, self.watch);
-            keep(alone, rival.name(), &mut out.lossless, &mut out.left_out);
+        let mut parts = vec![Part::Ours];
+        for rival in &lossless {
+            parts.push(Part::Alone(rival.as_ref()));
+            parts.extend(sheet.iter().map(|sheet| Part::Sheet(rival.as_ref(), sheet)));
+        }
+        let mut plain = Vec::new();
+        if self.lossy {
+            plain.extend(self.images.iter().map(without_alpha));
+            parts.push(Part::OursWithLoss);
+        }
+        for rival in &lossy {
+            let settings = rival.settings().iter();
+            parts.extend(settings.map(|&setting| Part::WithLoss(rival.as_ref(), setting)));
+        }
+        let mut broken: Vec<String> = Vec::new();
+        let measured = shared(self.together, parts.len(), |number| {
+            let part = &parts[number];
+            // What fails once fails at every setting.
+            if matches!(part, Part::WithLoss(rival, _) if broken.iter().any(|name| name == rival.name()))
+            {
+                return Ok(Measured::default());
+            }
+            let found = self.measure(part, &plain)?;
             interrupt::check()?;
-            if let Some(sheet) = &sheet {
+            broken.extend(found.left_out.iter().map(|left| left.name.clone()));
+            Ok(found)
+        })?;
+        for part in measured {
+            out.lossless.extend(part.lossless);
+            out.by_model += part.by_model;
+            out.lossy.extend(part.lossy);
+            out.prefixes.extend(part.prefixes);
+            // Several processes may each have met the same failure.
+            for left in part.left_out {
+                if out.left_out.iter().all(|known| known.name != left.name) {
+                    out.left_out.push(left);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn measure(&mut self, part: &Part, plain: &[Image]) -> Result<Measured> {
+        let mut out = Measured::default();
+        match *part {
+            Part::Ours => (out.lossless, out.by_model) = ours::lossless(self)?,
+            Part::Alone(rival) => {
+                let row = out_of_loss(rival, self.images, self.watch);
+                keep(row, rival.name(), &mut out.lossless, &mut out.left_out);
+            }
+            Part::Sheet(rival, sheet) => {
                 let name = format!("{}, one sheet", rival.name());
-                let together = out_of_loss(rival.as_ref(), std::slice::from_ref(sheet), self.watch);
+                let row = out_of_loss(rival, std::slice::from_ref(sheet), self.watch);
                 // The sheet is all the images: as many came back as it holds.
-                let together = together.map(|mut row| {
+                let row = row.map(|mut row| {
                     if row.verdict == Verdict::Equal(1) {
                         row.verdict = Verdict::Equal(self.images.len());
                     }
                     row.codec = name.clone();
                     row
                 });
-                keep(together, &name, &mut out.lossless, &mut out.left_out);
+                keep(row, &name, &mut out.lossless, &mut out.left_out);
+            }
+            // A model of grey pictures cannot show colours, though it can store them by prediction.
+            Part::OursWithLoss => match ours::lossy(self, plain) {
+                Ok(rows) => {
+                    out.lossy = rows;
+                    out.prefixes = ours::prefixes(self, plain)?;
+                }
+                Err(why) => out.left_out.push(LeftOut {
+                    name: "rrvq with loss".into(),
+                    why: why.to_string(),
+                }),
+            },
+            Part::WithLoss(rival, setting) => {
+                let row = with_loss(rival, setting, plain, self.watch);
+                keep(row, rival.name(), &mut out.lossy, &mut out.left_out);
             }
         }
-        if !self.lossy {
-            return Ok(out);
-        }
-        let plain: Vec<Image> = self.images.iter().map(without_alpha).collect();
-        // A model of grey pictures cannot show colours, though it can store them by prediction.
-        match ours::lossy(self, &plain) {
-            Ok(rows) => {
-                out.lossy = rows;
-                out.prefixes = ours::prefixes(self, &plain)?;
-            }
-            Err(why) => out.leave_out("rrvq with loss", why),
-        }
-        interrupt::check()?;
-        out.add_rivals(&plain, self.watch);
-        interrupt::check()?;
         Ok(out)
+    }
+}
+
+impl Made for Measured {
+    fn to_bytes(self) -> Result<Vec<u8>> {
+        serde_json::to_vec(&self).map_err(|e| Error::new(format!("cannot write JSON: {e}")))
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Measured> {
+        serde_json::from_slice(bytes).map_err(|e| {
+            Error::new(format!(
+                "a rank sent rows that cannot be read: {e}; start the same program in all processes"
+            ))
+        })
     }
 }
 

@@ -25,7 +25,7 @@ pub trait Rival: Sync {
 }
 
 /// A rival that cannot be compared with, and why.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LeftOut {
     pub name: String,
     pub why: String,

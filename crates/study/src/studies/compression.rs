@@ -175,6 +175,7 @@ fn rows(trial: &Trial, images: &[Image], said: &str, search: bool) -> Result<Vec
         lossy: true,
         search,
         watch: &|_| {},
+        together: None,
     };
     let mut rows = Vec::new();
     for search in [false, true].into_iter().take(1 + search as usize) {
@@ -204,6 +205,7 @@ fn pictures(trial: &Trial, images: &[Image]) -> Result<pages::Drawn> {
         lossy: true,
         search: false,
         watch: &|_| {},
+        together: None,
     };
     let files = ours::shown(&mut contest, few)?;
     let mut rows = figure::rows(few, &files, "rrvq, a file an image")?;
