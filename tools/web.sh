@@ -72,6 +72,8 @@ arithmetic() {
 
 case ${1:-test} in
 build) build ;;
+# For scripts that build ahead: nothing is said where Chromium is missing, and nothing built.
+modules) [ -n "$(missing)" ] || modules ;;
 test)
     without=$(missing)
     if [ -n "$without" ]; then
@@ -84,7 +86,7 @@ test)
     node web/tests/browser.mjs "$RRVQ_PROGRAM" web/dist "$model" "${RRVQ_WEB_SHOTS:-target/web-shots}"
     ;;
 *)
-    printf 'usage: tools/web.sh [build | test]\n' >&2
+    printf 'usage: tools/web.sh [build | modules | test]\n' >&2
     exit 2
     ;;
 esac
