@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::device::Compute;
-use crate::launch::{group_of, with_others};
+use crate::launch::{group_of, together, with_others};
 use crate::output::check_free;
 use crate::prior;
 use crate::terminal::{
@@ -230,8 +230,7 @@ pub fn sample(args: &args::Sample) -> Result<()> {
 
 fn sample_as(args: &args::Sample, compute: Compute, cluster: Option<&Cluster>) -> Result<()> {
     let device = compute.open()?;
-    let together = cluster.map(Cluster::collective);
-    let silent = cluster.is_some_and(|cluster| cluster.rank() > 0);
+    let (collective, silent) = together(cluster);
     check_temperature(args.temperature)?;
     check_free(&args.out)?;
     let trained = Trained::open(&args.run)?.on(device);
@@ -265,14 +264,14 @@ fn sample_as(args: &args::Sample, compute: Compute, cluster: Option<&Cluster>) -
             let progress = bar("rows of codes", found.rows(count));
             let mut watch = |n| progress.set_position(n as u64);
             let pair = (trained.model(), &mut store);
-            let together = together.as_deref();
+            let others = collective.as_deref();
             let drawn =
-                found.samples(trained.device(), pair, count, options, together, &mut watch)?;
+                found.samples(trained.device(), pair, count, options, others, &mut watch)?;
             progress.finish_and_clear();
             (drawn, " of the PixelCNN prior")
         }
         (None, ..) => {
-            let drawn = trained.sample_together(count, options, together.as_deref())?;
+            let drawn = trained.sample_together(count, options, collective.as_deref())?;
             (drawn, "")
         }
     };

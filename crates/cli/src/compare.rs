@@ -2,7 +2,7 @@
 
 use crate::args::CodecEval;
 use crate::device::Compute;
-use crate::launch::with_others;
+use crate::launch::{together, with_others};
 use crate::output::check_free;
 use crate::terminal::{self, STOPPING, bar, line, table, watch_for_interrupts};
 use rrvq::cluster::Cluster;
@@ -19,8 +19,7 @@ pub fn eval(args: &CodecEval) -> Result<()> {
 }
 
 fn eval_as(args: &CodecEval, cluster: Option<&Cluster>) -> Result<()> {
-    let together = cluster.map(Cluster::collective);
-    let silent = cluster.is_some_and(|cluster| cluster.rank() > 0);
+    let (collective, silent) = together(cluster);
     if let Some(dir) = &args.out {
         check_free(&dir.join("report.html"))?;
     }
@@ -36,7 +35,7 @@ fn eval_as(args: &CodecEval, cluster: Option<&Cluster>) -> Result<()> {
         lossy: !args.lossless,
         search: args.search,
         watch: &|images| progress.inc(images as u64),
-        together: together.as_deref(),
+        together: collective.as_deref(),
     };
     progress.set_length(contest.length() as u64);
     let compared = contest.run();

@@ -8,10 +8,11 @@ use crate::device::Compute;
 use crate::terminal::complain;
 use rrvq::cluster::{Cluster, Launch};
 use rrvq::device::cuda_report;
-use rrvq::{Error, Group, Result};
+use rrvq::{Collective, Error, Group, Result};
 use std::net::TcpListener;
 use std::ops::RangeInclusive;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -127,7 +128,7 @@ fn interrupt(_child: &Child) {}
 
 /// Ends all ranks when the process that started them is gone.
 #[cfg(unix)]
-pub fn end_with_parent(together: std::sync::Arc<dyn rrvq::Collective>) {
+pub fn end_with_parent(together: Arc<dyn Collective>) {
     let parent = std::env::var(PARENT).ok().and_then(|id| id.parse().ok());
     let Some(parent): Option<u32> = parent else {
         return;
@@ -141,7 +142,7 @@ pub fn end_with_parent(together: std::sync::Arc<dyn rrvq::Collective>) {
 }
 
 #[cfg(not(unix))]
-pub fn end_with_parent(_together: std::sync::Arc<dyn rrvq::Collective>) {}
+pub fn end_with_parent(_together: Arc<dyn Collective>) {}
 
 /// Whether this process is one of several and not their first, which alone speaks.
 pub fn is_other_rank() -> bool {
@@ -190,12 +191,21 @@ pub fn with_others(
     }
 }
 
-/// The processes of a cluster with one part of a batch each, and whether another one speaks.
+/// How the processes of a cluster talk, and whether another one prints.
+pub fn together(cluster: Option<&Cluster>) -> (Option<Arc<dyn Collective>>, bool) {
+    let collective = cluster.map(Cluster::collective);
+    (
+        collective,
+        cluster.is_some_and(|cluster| cluster.rank() > 0),
+    )
+}
+
+/// The same with one part of a batch for each process.
 pub fn group_of(cluster: Option<&Cluster>) -> Result<(Option<Group>, bool)> {
-    let Some(cluster) = cluster else {
-        return Ok((None, false));
-    };
-    let together = cluster.collective();
-    let world = together.world();
-    Ok((Some(Group::new(together, world)?), cluster.rank() > 0))
+    let (collective, silent) = together(cluster);
+    let group = collective.map(|collective| {
+        let world = collective.world();
+        Group::new(collective, world)
+    });
+    Ok((group.transpose()?, silent))
 }

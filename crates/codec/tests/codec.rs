@@ -401,7 +401,6 @@ fn price_of(likelihood: &str) {
     let bytes: usize = written.stacks.iter().map(|stack| stack.len()).sum();
     let bits = bytes as f64 * 8.0;
     let over = bits / elbo_bits - 1.0;
-    println!("{likelihood}: {over}");
     assert!(over.abs() < 0.01, "{bits} against {elbo_bits}: {over}");
     // Every stack begins with 32 bits.
     let told = written.costs.iter().sum::<i64>() as f64 / 65536.0;
