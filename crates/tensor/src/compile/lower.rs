@@ -197,41 +197,56 @@ impl Lowering<'_, '_> {
             let place = outside(Base::Arena, dtype).at(offset * 4 / dtype.bytes());
             self.places.insert(id, place);
         }
-        for (id, (pack, at)) in homes {
-            self.places.insert(id, self.places[&pack].at(at));
+        for &(mut id) in homes.keys() {
+            let (part, mut at) = (id, 0);
+            while let Some(&(whole, offset)) = homes.get(&id) {
+                (id, at) = (whole, at + offset);
+            }
+            self.places.insert(part, self.places[&id].at(at));
         }
         total
     }
 
-    /// What is only made to be packed is made where it will lie.
+    /// What is only made to be packed is made where it will lie, and what is only made to be summed over shards becomes the sum.
     fn pack_in_place(
         &self,
         spans: &mut HashMap<NodeId, Span>,
         end: usize,
     ) -> HashMap<NodeId, (NodeId, usize)> {
         let mut homes = HashMap::new();
-        for group in &self.groups.order {
-            let Kind::Standalone(pack) = group.kind else {
+        for (index, group) in self.groups.order.iter().enumerate() {
+            let Kind::Standalone(whole) = group.kind else {
                 continue;
             };
-            let Op::Pack { offsets, .. } = &self.live.node(pack).op else {
-                continue;
+            let node = self.live.node(whole);
+            // A sum overwrites what it reads, so nobody may read that at the same time or later.
+            let (offsets, last) = match &node.op {
+                Op::Pack { offsets, .. } => (offsets.as_slice(), end - 1),
+                Op::AllSum { .. } if self.alone(index) => (&[0][..], self.schedule.moments[index]),
+                _ => continue,
             };
-            for (&input, &at) in self.live.node(pack).inputs.iter().zip(offsets) {
+            for (&input, &at) in node.inputs.iter().zip(offsets) {
                 let (root, _) = self.live.resolve(input);
-                let whole = self.live.node(root).len() == self.live.node(input).len()
+                let fits = self.live.node(root).len() == self.live.node(input).len()
                     && self.stored(root) == DType::F32;
-                let Some(&span) = spans.get(&root).filter(|s| whole && s.last < end) else {
+                let Some(&span) = spans.get(&root).filter(|s| fits && s.last <= last) else {
                     continue;
                 };
                 spans.remove(&root);
-                homes.insert(root, (pack, at));
-                let home = spans.get_mut(&pack).expect("a pack lies in memory");
+                homes.insert(root, (whole, at));
+                let home = spans.get_mut(&whole).expect("packs and sums lie in memory");
                 home.first = home.first.min(span.first);
                 home.last = home.last.max(span.last);
             }
         }
         homes
+    }
+
+    /// Whether no other group runs at the moment of this one.
+    fn alone(&self, index: usize) -> bool {
+        let moments = &self.schedule.moments;
+        let same = |other: Option<&usize>| other == Some(&moments[index]);
+        !same(moments.get(index + 1)) && !(index > 0 && same(moments.get(index - 1)))
     }
 
     pub fn place(&self, id: NodeId) -> Place {

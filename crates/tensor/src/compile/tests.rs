@@ -7,7 +7,7 @@ use crate::graph::{DType, Graph, Var};
 use crate::params::Layout;
 use crate::rng::{Distribution, Noise, counter, fill};
 use crate::simd::{Isa, isa};
-use crate::{Data, Store, grad};
+use crate::{Data, Group, Store, grad};
 
 /// Inputs x0, x1, … of the given shapes.
 fn inputs<'g>(g: &'g Graph, shapes: &[Vec<usize>]) -> Vec<Var<'g>> {
@@ -94,6 +94,64 @@ fn memory_is_used_again() {
         2 * 2 * 8 * 8 * 16,
         "twenty convolutions in two buffers"
     );
+}
+
+/// Two vectors packed and summed over shards in one piece of memory, and the sums packed in turn.
+#[test]
+fn a_sum_over_shards_is_made_where_its_result_will_lie() {
+    let group = Group::alone(2);
+    let sums = |read_again: bool| {
+        let g = Graph::new().in_group(&group);
+        let x = inputs(&g, &[vec![16], vec![32]]);
+        let (a, b) = (x[0].exp(), x[1].square());
+        let first = g.pack(&[a, b], &[0, 16], 48);
+        let second = g.pack(&[x[0].square()], &[0], 16);
+        let all = g.pack(&[first.all_sum(), second.all_sum()], &[0, 48], 64);
+        // What a shard had before the sum, which the sum must then leave alone.
+        let own = match read_again {
+            true => (all.sum() * first).sum(),
+            false => all.sum(),
+        };
+        let plan = plan(&[("all", all * 2.0), ("own", own)]);
+        let in_place =
+            |kernel: &&Kernel| matches!(kernel, Kernel::AllSum { from, to, .. } if from == to);
+        let count = plan.kernels.iter().filter(in_place).count();
+        let mut program = Program::new(plan).in_group(Some(&group));
+        let values = [1, 3].map(|stream| [normal(stream, 16), normal(stream + 1, 32)]);
+        let data = values
+            .each_ref()
+            .map(|[a, b]| [("x0", Data::F32(a)), ("x1", Data::F32(b))]);
+        let data = data.each_ref().map(|d| d.as_slice());
+        let ran = program.run_observed(&mut Store::default(), &data, |_, _| {});
+        ran.expect("runs");
+        let all = program.output("all").to_vec();
+        let want: Vec<f32> = (0..64)
+            .map(|i| {
+                let of = |[a, b]: &[Vec<f32>; 2]| match i {
+                    0..16 => a[i].exp(),
+                    16..48 => b[i - 16] * b[i - 16],
+                    _ => a[i - 48] * a[i - 48],
+                };
+                2.0 * values.iter().map(of).sum::<f32>()
+            })
+            .collect();
+        for (got, want) in all.iter().zip(&want) {
+            assert!((got - want).abs() <= 1e-5 * want.abs(), "{got} {want}");
+        }
+        let total = want.iter().sum::<f32>() / 2.0;
+        let [a, b] = &values[0];
+        let before: f32 = a
+            .iter()
+            .map(|x| x.exp())
+            .chain(b.iter().map(|x| x * x))
+            .sum();
+        let want = if read_again { total * before } else { total };
+        let own = program.scalar("own");
+        assert!((own - want).abs() <= 1e-4 * want.abs(), "{own} {want}");
+        count
+    };
+    assert_eq!(sums(false), 2);
+    assert_eq!(sums(true), 1);
 }
 
 #[test]

@@ -188,8 +188,10 @@ impl Program {
         for memory in memories {
             // SAFETY: no kernel runs meanwhile; both places lie in the shard's own arena.
             unsafe {
-                let values = memory.slice(from, len).to_vec();
-                memory.slice_mut(to, len).copy_from_slice(&values);
+                if from != to {
+                    let values = memory.slice(from, len).to_vec();
+                    memory.slice_mut(to, len).copy_from_slice(&values);
+                }
                 parts.push(memory.slice_mut(to, len));
             }
         }
