@@ -112,7 +112,7 @@ impl<'g> Update<'g> {
 const BUCKET: usize = 8 << 20;
 /// How many times as large the other sums are. Each cuts the batches of small kernels that finish gradients, so there should be
 /// few.
-const LARGER: usize = 4;
+const LARGER: usize = 5;
 
 /// The flat gradient, summed over all shards in a few large pieces.
 fn summed<'g>(

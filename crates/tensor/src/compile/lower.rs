@@ -246,7 +246,7 @@ impl Lowering<'_, '_> {
     fn alone(&self, index: usize) -> bool {
         let moments = &self.schedule.moments;
         let same = |other: Option<&usize>| other == Some(&moments[index]);
-        !same(moments.get(index + 1)) && !(index > 0 && same(moments.get(index - 1)))
+        !(same(moments.get(index + 1)) || index > 0 && same(moments.get(index - 1)))
     }
 
     pub fn place(&self, id: NodeId) -> Place {
