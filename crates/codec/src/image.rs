@@ -6,11 +6,11 @@
 use super::metadata::{self, Metadata};
 use super::png::{self, Effort};
 use super::record::Record;
-use image::{ColorType, DynamicImage, ImageDecoder, ImageReader};
 use rrvq::error::{Error, Result};
+use rrvq::samples::{Header, ImageFile};
 use rrvq::{limits, whole};
 use std::ffi::{OsStr, OsString};
-use std::io::{Cursor, Write};
+use std::io::Write;
 use std::path::Path;
 
 /// Longest side of an image, and most pixels.
@@ -90,7 +90,6 @@ impl Image {
     }
 
     fn decode(name: impl AsRef<OsStr>, bytes: &[u8]) -> std::result::Result<Image, String> {
-        let say = |error: image::ImageError| error.to_string();
         let contents = whole::check(bytes)?;
         if contents.animated {
             return Err("it has several frames, of which only one could be kept".into());
@@ -98,38 +97,27 @@ impl Image {
         if contents.inks {
             return Err("its colours are inks (CMYK), which would be converted".into());
         }
-        let reader = ImageReader::new(Cursor::new(bytes))
-            .with_guessed_format()
-            .map_err(|error| error.to_string())?;
-        let mut decoder = reader.into_decoder().map_err(say)?;
-        let (width, height) = decoder.dimensions();
-        let (width, height) = (width as usize, height as usize);
+        let mut file = ImageFile::open(bytes)?;
+        let Header {
+            width,
+            height,
+            channels,
+            bits,
+        } = file.header();
         check_size(width, height)?;
-        let kind = decoder.color_type();
-        if !matches!(
-            kind,
-            ColorType::L8 | ColorType::La8 | ColorType::Rgb8 | ColorType::Rgba8
-        ) {
-            let bits = 8 * kind.bytes_per_pixel() / kind.channel_count();
+        if bits != 8 {
             return Err(format!("it has {bits} bits a sample"));
         }
-        let profile = decoder.icc_profile().map_err(say)?.unwrap_or_default();
+        let profile = file.profile()?;
         if profile.len() > LONGEST_PROFILE {
             return Err(format!("its colour profile has {} bytes", profile.len()));
         }
         let metadata = metadata::read(bytes)?;
-        // The decoder does not look for Exif in a PNG file.
-        let orientation = match decoder.orientation().map_err(say)?.to_exif() {
-            1 => metadata::orientation(&metadata).unwrap_or(1),
-            other => other,
-        };
-        let samples = DynamicImage::from_decoder(decoder).map_err(say)?;
-        let (colour, alpha) = match samples {
-            DynamicImage::ImageLuma8(image) => (image.into_raw(), None),
-            DynamicImage::ImageRgb8(image) => (image.into_raw(), None),
-            DynamicImage::ImageLumaA8(image) => split(image.into_raw(), 1),
-            DynamicImage::ImageRgba8(image) => split(image.into_raw(), 3),
-            _ => return Err("it has more than 8 bits a sample".into()),
+        let orientation = metadata::orientation(&metadata).unwrap_or(1);
+        let samples = file.decode()?.pixels;
+        let (colour, alpha) = match channels {
+            1 | 3 => (samples, None),
+            _ => split(samples, channels - 1),
         };
         Ok(Image {
             name: name.as_ref().into(),

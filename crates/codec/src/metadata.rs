@@ -5,6 +5,7 @@
 //! form (palettes, histograms, thumbnails of JFIF) and what only its maker understands.
 
 use super::png;
+use rrvq::samples::exif_orientation;
 
 /// Chunks: their kind and data, in the order of the file.
 pub type Metadata = Vec<([u8; 4], Vec<u8>)>;
@@ -130,31 +131,10 @@ fn of_webp(file: &[u8]) -> Option<Metadata> {
     Some(found)
 }
 
-/// The orientation that Exif among the metadata says: tag 0x112 in the first directory of a TIFF file.
+/// The orientation that Exif among the metadata says.
 pub fn orientation(metadata: &Metadata) -> Option<u8> {
     let (_, exif) = metadata.iter().find(|(kind, _)| kind == b"eXIf")?;
-    let little = exif.starts_with(b"II");
-    let short = |at: usize| {
-        let two: [u8; 2] = exif.get(at..at.checked_add(2)?)?.try_into().ok()?;
-        Some(match little {
-            true => u16::from_le_bytes(two),
-            false => u16::from_be_bytes(two),
-        } as usize)
-    };
-    let long = |at: usize| {
-        let (first, second) = (short(at)?, short(at + 2)?);
-        Some(match little {
-            true => first | second << 16,
-            false => first << 16 | second,
-        })
-    };
-    let directory = long(4)?;
-    let entries = short(directory)?;
-    let tag = (0..entries)
-        .map(|i| directory + 2 + 12 * i)
-        .find(|&at| short(at) == Some(0x112))?;
-    let found = short(tag + 8)? as u8;
-    (1..=8).contains(&found).then_some(found)
+    exif_orientation(exif)
 }
 
 /// Exif that says nothing but how to hold the image.

@@ -72,6 +72,7 @@ pub mod prior;
 pub mod programs;
 pub mod run;
 pub mod sample;
+pub mod samples;
 pub mod streams;
 pub mod train;
 pub mod trained;

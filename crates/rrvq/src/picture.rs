@@ -5,14 +5,10 @@
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use crate::limits;
+use crate::samples::Samples;
 use crate::whole;
-use image::imageops::FilterType;
-use image::{
-    DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader,
-};
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Cursor;
 use std::path::Path;
 
 /// An image of 8-bit samples, rows first, channels last; 1 channel is grey, 3 are red, green and blue.
@@ -34,6 +30,12 @@ pub struct Picture {
 }
 
 const GAP: u8 = 255;
+
+/// Endings of names that promise a picture of another kind than PNG.
+const OTHER_FORMATS: [&str; 16] = [
+    "jpg", "jpeg", "jfif", "webp", "gif", "bmp", "tif", "tiff", "avif", "jxl", "ico", "ppm", "pgm",
+    "pnm", "tga", "qoi",
+];
 
 /// A square of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,12 +144,8 @@ impl Picture {
     pub fn open(path: impl AsRef<Path>) -> Result<Picture> {
         let path = path.as_ref();
         let bytes = limits::read_file(path)?;
-        let image = on_white(decode_named(&bytes, &path.display())?);
-        let [width, height] = [image.width() as usize, image.height() as usize];
-        match image.color().has_color() {
-            true => Picture::new([height, width, 3], image.to_rgb8().into_raw()),
-            false => Picture::new([height, width, 1], image.to_luma8().into_raw()),
-        }
+        let image = decode(&bytes, &path.display())?.on_white();
+        Picture::new([image.height, image.width, image.channels], image.pixels)
     }
 
     /// The image in a PNG, JPEG or WebP file, cropped to its central square and resized to side `size`.
@@ -167,9 +165,9 @@ impl Picture {
         size: usize,
         channels: usize,
     ) -> Result<Vec<Picture>> {
-        let image = decode_named(bytes, name)?;
+        let image = decode(bytes, name)?;
         let picture = |part: &Part| {
-            let (width, height) = (image.width(), image.height());
+            let (width, height) = (image.width as u32, image.height as u32);
             let (left, above, square) = part.of(width, height).ok_or_else(|| {
                 Error::new(format!(
                     "{name} has {width}×{height} pixels, too few to cut {part} out of it"
@@ -178,18 +176,20 @@ impl Picture {
             // Of what may be large no copy is made that is not needed.
             let mut image = match [width, height] == [square; 2] {
                 true => Cow::Borrowed(&image),
-                false => Cow::Owned(image.crop_imm(left, above, square, square)),
+                false => {
+                    let side = square as usize;
+                    Cow::Owned(image.cropped(left as usize, above as usize, side, side))
+                }
             };
-            if image.color().has_alpha() {
-                image = Cow::Owned(on_white(image.into_owned()));
+            if image.has_alpha() {
+                image = Cow::Owned(image.into_owned().on_white());
             }
             if square as usize != size {
-                let side = size as u32;
-                image = Cow::Owned(image.resize_exact(side, side, FilterType::Lanczos3));
+                image = Cow::Owned(image.resized(size, size));
             }
             let pixels = match channels {
-                1 => image.to_luma8().into_raw(),
-                _ => image.to_rgb8().into_raw(),
+                1 => image.into_owned().into_grey(),
+                _ => image.into_owned().into_rgb(),
             };
             Picture::new([size, size, channels], pixels)
         };
@@ -198,23 +198,30 @@ impl Picture {
 
     /// The picture as the bytes of a PNG file.
     pub fn to_png(&self) -> Result<Vec<u8>> {
-        let colour = if self.channels == 1 {
-            ExtendedColorType::L8
-        } else {
-            ExtendedColorType::Rgb8
-        };
         let mut bytes = Vec::new();
-        image::codecs::png::PngEncoder::new(&mut bytes)
-            .write_image(&self.pixels, self.width as u32, self.height as u32, colour)
-            .map_err(|error| Error::new(format!("cannot encode a picture as PNG: {error}")))?;
-        Ok(bytes)
+        let mut encoder = png::Encoder::new(&mut bytes, self.width as u32, self.height as u32);
+        encoder.set_color(match self.channels {
+            1 => png::ColorType::Grayscale,
+            _ => png::ColorType::Rgb,
+        });
+        let written = encoder.write_header().and_then(|mut writer| {
+            writer.write_image_data(&self.pixels)?;
+            writer.finish()
+        });
+        match written {
+            Ok(()) => Ok(bytes),
+            Err(error) => Err(Error::new(format!(
+                "cannot encode a picture as PNG: {error}"
+            ))),
+        }
     }
 
     /// Writes the picture as a PNG file; refuses names of other formats.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
-        if ImageFormat::from_path(path).is_ok() && ending.is_some_and(|ending| ending != "png") {
+        let named = |other: &str| ending.as_deref().is_some_and(|ending| ending == other);
+        if OTHER_FORMATS.into_iter().any(named) {
             return Err(Error::new(format!(
                 "cannot write {}: pictures are written as PNG; choose a name that ends in .png",
                 path.display()
@@ -230,44 +237,13 @@ impl Picture {
     }
 }
 
-fn decode_named(bytes: &[u8], name: &dyn fmt::Display) -> Result<DynamicImage> {
-    decode(bytes).map_err(|problem| {
+fn decode(bytes: &[u8], name: &dyn fmt::Display) -> Result<Samples> {
+    let read = whole::check(bytes).and_then(|_| Samples::read(bytes));
+    read.map_err(|problem| {
         Error::new(format!(
             "cannot read {name} as an image: {problem}; expected a PNG, JPEG or WebP file"
         ))
     })
-}
-
-fn decode(bytes: &[u8]) -> std::result::Result<DynamicImage, String> {
-    whole::check(bytes)?;
-    let failed = |error: image::ImageError| format!("{error} (it has {} bytes)", bytes.len());
-    let reader = ImageReader::new(Cursor::new(bytes));
-    let reader = reader.with_guessed_format().map_err(|e| failed(e.into()))?;
-    let mut decoder = reader.into_decoder().map_err(failed)?;
-    let (width, height) = decoder.dimensions();
-    limits::check_pixels(width as usize, height as usize)?;
-    // Cameras store photographs lying down and say so beside the pixels.
-    let orientation = decoder.orientation().map_err(failed)?;
-    let mut image = DynamicImage::from_decoder(decoder).map_err(failed)?;
-    image.apply_orientation(orientation);
-    Ok(image)
-}
-
-/// Transparent parts become white, as on paper.
-fn on_white(image: DynamicImage) -> DynamicImage {
-    if !image.color().has_alpha() {
-        return image;
-    }
-    let mut image = image.to_rgba8();
-    for pixel in image.pixels_mut() {
-        let [colour @ .., alpha] = &mut pixel.0;
-        let cover = *alpha as u32;
-        colour
-            .iter_mut()
-            .for_each(|c| *c = ((*c as u32 * cover + 255 * (255 - cover) + 127) / 255) as u8);
-        *alpha = 255;
-    }
-    DynamicImage::ImageRgba8(image)
 }
 
 /// Pictures of one shape in rows of `columns`, `gap` pixels apart, every pixel drawn as `scale` × `scale`.
@@ -452,7 +428,7 @@ mod tests {
             image::ImageFormat::Png,
             image::ImageFormat::WebP,
         ] {
-            let mut file = Cursor::new(Vec::new());
+            let mut file = std::io::Cursor::new(Vec::new());
             image.write_to(&mut file, format).unwrap();
             let whole = file.into_inner();
             let cut = |bytes: &[u8]| Picture::cut(bytes, &"it", &[Part::Centre], 8, 3);

@@ -459,7 +459,7 @@ struct Tried {
     equal: usize,
     squared_error: f64,
     ms_ssim: f64,
-    picture: image::DynamicImage,
+    picture: rrvq::samples::Samples,
 }
 
 impl Tried {

@@ -4,8 +4,8 @@
 //! where it can be told.
 
 use super::rivals::{LeftOut, Rival, read};
-use image::DynamicImage;
 use rrvq::error::{Error, Result};
+use rrvq::samples::Samples;
 use rrvq_codec::{Image, png};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -232,7 +232,7 @@ impl Rival for Program {
         output.read()
     }
 
-    fn decode(&self, file: &[u8]) -> Result<DynamicImage> {
+    fn decode(&self, file: &[u8]) -> Result<Samples> {
         if self.paths.len() == 1 {
             return read(file, self.name());
         }

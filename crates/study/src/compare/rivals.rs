@@ -4,9 +4,9 @@
 //! table that leaves something out in silence says more than it knows.
 
 use super::programs::{Program, Tool};
-use image::codecs::jpeg;
-use image::{DynamicImage, ExtendedColorType, ImageEncoder};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use rrvq::error::{Error, Result};
+use rrvq::samples::Samples;
 use rrvq_codec::Image;
 
 /// A codec to compare with.
@@ -21,7 +21,7 @@ pub trait Rival: Sync {
     /// The bytes of a file.
     fn encode(&self, image: &Image, setting: f64) -> Result<Vec<u8>>;
     /// The picture in such a file.
-    fn decode(&self, file: &[u8]) -> Result<DynamicImage>;
+    fn decode(&self, file: &[u8]) -> Result<Samples>;
 }
 
 /// A rival that cannot be compared with, and why.
@@ -88,7 +88,7 @@ impl Rival for Inside {
     fn encoder(&self) -> String {
         match self {
             Inside::Png => "this program, best of all filters",
-            Inside::Jpeg => "this program, standard tables, full colour",
+            Inside::Jpeg => "this program, full colour, optimised codes",
         }
         .into()
     }
@@ -105,72 +105,62 @@ impl Rival for Inside {
     }
 
     fn encode(&self, image: &Image, setting: f64) -> Result<Vec<u8>> {
-        let mut file = Vec::new();
-        let (samples, kind) = joined(image);
-        let (width, height) = (image.width as u32, image.height as u32);
-        let written = match self {
-            Inside::Png => return Ok(image.to_png()),
-            Inside::Jpeg => jpeg::JpegEncoder::new_with_quality(&mut file, setting as u8)
-                .write_image(&samples, width, height, kind),
+        if *self == Inside::Png {
+            return Ok(image.to_png());
+        }
+        let failed = |why: &dyn std::fmt::Display| {
+            let name = image.name.display();
+            Error::new(format!("cannot write {name} as JPEG: {why}"))
         };
-        written.map_err(|error| {
-            let (image, name) = (image.name.display(), self.name());
-            Error::new(format!("cannot write {image} as {name}: {error}"))
-        })?;
+        let side = |side: usize| {
+            u16::try_from(side).map_err(|_| failed(&"a JPEG file has sides of at most 65,535 pixels"))
+        };
+        let kind = match image.channels() {
+            1 => ColorType::Luma,
+            _ => ColorType::Rgb,
+        };
+        let mut file = Vec::new();
+        let mut encoder = Encoder::new(&mut file, setting as u8);
+        encoder.set_sampling_factor(SamplingFactor::F_1_1);
+        encoder.set_optimized_huffman_tables(true);
+        let written = encoder.encode(&image.colour, side(image.width)?, side(image.height)?, kind);
+        written.map_err(|error| failed(&error))?;
         Ok(file)
     }
 
-    fn decode(&self, file: &[u8]) -> Result<DynamicImage> {
+    fn decode(&self, file: &[u8]) -> Result<Samples> {
         read(file, self.name())
     }
 }
 
 /// The picture in a file of a format this program reads.
-pub fn read(file: &[u8], name: &str) -> Result<DynamicImage> {
-    image::load_from_memory(file)
+pub fn read(file: &[u8], name: &str) -> Result<Samples> {
+    Samples::read(file)
         .map_err(|error| Error::new(format!("cannot read a file of {name} back: {error}")))
 }
 
-/// Samples with transparency among them, as files have it.
-fn joined(image: &Image) -> (Vec<u8>, ExtendedColorType) {
-    let channels = image.channels();
-    let kind = match (channels, image.alpha.is_some()) {
-        (1, false) => ExtendedColorType::L8,
-        (1, true) => ExtendedColorType::La8,
-        (_, false) => ExtendedColorType::Rgb8,
-        (_, true) => ExtendedColorType::Rgba8,
-    };
-    let samples = match &image.alpha {
-        None => image.colour.clone(),
-        Some(alpha) => {
-            let pixels = image.colour.chunks_exact(channels).zip(alpha);
-            let pixels = pixels.flat_map(|(pixel, alpha)| pixel.iter().chain([alpha]));
-            pixels.copied().collect()
-        }
-    };
-    (samples, kind)
-}
-
 /// Whether a picture is the image, sample for sample.
-pub fn is_same(picture: &DynamicImage, image: &Image) -> bool {
-    let (width, height) = (picture.width() as usize, picture.height() as usize);
-    if (width, height) != (image.width, image.height) {
+pub fn is_same(picture: &Samples, image: &Image) -> bool {
+    if (picture.width, picture.height) != (image.width, image.height) {
         return false;
     }
     // Formats differ in whether grey is kept as grey; its value is the same in each of three channels.
     let channels = image.channels();
-    let back = picture.to_rgba8();
-    let same = |(number, pixel): (usize, &image::Rgba<u8>)| {
-        let colour = |c: usize| image.colour[number * channels + c % channels];
+    let colours = picture.channels - picture.has_alpha() as usize;
+    let same = |(number, pixel): (usize, &[u8])| {
         let alpha = image.alpha.as_ref().map_or(255, |alpha| alpha[number]);
-        pixel.0 == [colour(0), colour(1), colour(2), alpha]
+        let colour = |c: usize| image.colour[number * channels + c % channels];
+        (0..3).all(|c| pixel[c % colours] == colour(c))
+            && pixel.get(colours).is_none_or(|&a| a == alpha)
+            && (picture.has_alpha() || alpha == 255)
     };
-    back.pixels().enumerate().all(same)
+    let pixels = picture.pixels.chunks_exact(picture.channels);
+    pixels.enumerate().all(same)
 }
 
 /// The colours of a picture in as many channels as the image has.
-pub fn colours(picture: DynamicImage, image: &Image) -> Result<Vec<u8>> {
-    let (width, height) = (picture.width() as usize, picture.height() as usize);
+pub fn colours(picture: Samples, image: &Image) -> Result<Vec<u8>> {
+    let (width, height) = (picture.width, picture.height);
     if (width, height) != (image.width, image.height) {
         return Err(Error::new(format!(
             "{} came back with {width}×{height} pixels instead of {}×{}",
@@ -180,8 +170,8 @@ pub fn colours(picture: DynamicImage, image: &Image) -> Result<Vec<u8>> {
         )));
     }
     Ok(match image.channels() {
-        1 => picture.into_luma8().into_raw(),
-        _ => picture.into_rgb8().into_raw(),
+        1 => picture.into_grey(),
+        _ => picture.into_rgb(),
     })
 }
 

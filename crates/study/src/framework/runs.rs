@@ -270,10 +270,10 @@ impl Context<'_> {
             (Scale::Smoke, None) => config.train.steps = SMOKE_STEPS,
             (_, None) => {}
             (_, Some(minutes)) => {
-                let pace = self.seconds_a_step(config, data)?;
-                config.train.steps = ((minutes * 60.0 / pace) as usize).max(SMOKE_STEPS);
                 // A plateau is found in epochs, which a run of minutes does not have.
                 config.train.schedule = Schedule::Cosine;
+                let pace = self.seconds_a_step(config, data)?;
+                config.train.steps = ((minutes * 60.0 / pace) as usize).max(SMOKE_STEPS);
             }
         }
         let train = &mut config.train;
@@ -289,10 +289,7 @@ impl Context<'_> {
 
     /// Seconds of a step here, measured in memory.
     fn seconds_a_step(&self, config: &Config, data: &dyn Dataset) -> Result<f64> {
-        let mut config = config.clone();
-        let train = &mut config.train;
-        (train.steps, train.eval_every, train.save_every) = (100_000, 0, 0);
-        (train.log_every, train.early_images, train.sample_every) = (0, 0, 0);
+        let config = without_records(config);
         let least = self.by_scale(0.05, 1.0, 5.0);
         let mut trainer = Trainer::new(&config, data, self.settings.device.clone())?;
         let (mut begin, mut steps) = (Instant::now(), 0);
@@ -349,6 +346,17 @@ fn shown(found: &str, want: &str) -> String {
     }
 }
 
+/// The same training, which only makes steps.
+fn without_records(config: &Config) -> Config {
+    let mut config = config.clone();
+    let train = &mut config.train;
+    (train.steps, train.eval_every, train.save_every) = (100_000, 0, 0);
+    (train.log_every, train.early_images, train.sample_every) = (0, 0, 0);
+    // A plateau would be looked for in evaluations.
+    train.schedule = Schedule::Constant;
+    config
+}
+
 /// Settings that decide nothing about what a run learns.
 const NOT_TOLD: [&str; 6] = [
     "data.dir",
@@ -373,5 +381,19 @@ fn check_same(found: &Config, wanted: &Wanted, run: &Run) -> Result<()> {
             run.dir().display(),
             wanted.name
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_of_every_preset_can_be_measured() {
+        for (name, _) in rrvq::config::presets() {
+            let config = without_records(&Config::preset(name).unwrap());
+            let valid = config.validate().map_err(|error| error.to_string());
+            assert_eq!(valid, Ok(()), "{name}");
+        }
     }
 }

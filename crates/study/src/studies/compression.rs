@@ -314,7 +314,7 @@ impl Study for Compression {
                 verdict,
             );
         }
-        section.paragraph("Payload is without headers: ours is one file of all images, the others are a file an image. JPEG is this program's encoder with standard tables, the others are the programs named in the table. Each point of ours is a model trained for what a bit is worth in squared error (train.bit_worth).");
+        section.paragraph("Payload is without headers: ours is one file of all images, the others are a file an image. JPEG is this program's encoder (full colour, optimised codes), the others are the programs named in the table. Each point of ours is a model trained for what a bit is worth in squared error (train.bit_worth).");
         Ok(())
     }
 }
