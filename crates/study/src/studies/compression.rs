@@ -149,6 +149,11 @@ fn ahead(ours: &[Point], theirs: &[Point]) -> (Verdict, String) {
         }
     }
     let Some((gap, words)) = worst else {
+        if told.is_empty() {
+            told.push(format!(
+                "no rate up to {HIGHEST} bits a pixel is both ours and theirs"
+            ));
+        }
         return (Verdict::NotDecided, told.join("; "));
     };
     if !told.contains(&words) {
