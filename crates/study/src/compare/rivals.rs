@@ -113,7 +113,8 @@ impl Rival for Inside {
             Error::new(format!("cannot write {name} as JPEG: {why}"))
         };
         let side = |side: usize| {
-            u16::try_from(side).map_err(|_| failed(&"a JPEG file has sides of at most 65,535 pixels"))
+            u16::try_from(side)
+                .map_err(|_| failed(&"a JPEG file has sides of at most 65,535 pixels"))
         };
         let kind = match image.channels() {
             1 => ColorType::Luma,
