@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 /// Begins every file; changes when the form of the files does, or what decoding makes of an image.
-const START: &[u8; 16] = b"rrvq images 1\n\0\0";
+const START: &[u8; 16] = b"rrvq images 2\n\0\0";
 /// The start, the sum of what the pixels were made of, the bytes of each split, the checksum of the pixels.
 const HEADER: usize = 16 + 16 + 8 + 8 + 8;
 /// Bytes that are summed up together.
