@@ -7,7 +7,7 @@ use super::metadata::{self, Metadata};
 use super::png::{self, Effort};
 use super::record::Record;
 use rrvq::error::{Error, Result};
-use rrvq::samples::{Header, ImageFile};
+use rrvq::image_file::{Header, ImageFile};
 use rrvq::{limits, whole};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

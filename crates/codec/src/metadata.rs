@@ -5,7 +5,7 @@
 //! form (palettes, histograms, thumbnails of JFIF) and what only its maker understands.
 
 use super::png;
-use rrvq::samples::exif_orientation;
+use rrvq::image_file::exif_orientation;
 
 /// Chunks: their kind and data, in the order of the file.
 pub type Metadata = Vec<([u8; 4], Vec<u8>)>;

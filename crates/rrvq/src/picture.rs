@@ -4,8 +4,8 @@
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
+use crate::image_file::Samples;
 use crate::limits;
-use crate::samples::Samples;
 use crate::whole;
 use std::borrow::Cow;
 use std::fmt;

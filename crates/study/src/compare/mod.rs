@@ -459,7 +459,7 @@ struct Tried {
     equal: usize,
     squared_error: f64,
     ms_ssim: f64,
-    picture: rrvq::samples::Samples,
+    picture: rrvq::image_file::Samples,
 }
 
 impl Tried {

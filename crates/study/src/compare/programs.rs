@@ -5,7 +5,7 @@
 
 use super::rivals::{LeftOut, Rival, read};
 use rrvq::error::{Error, Result};
-use rrvq::samples::Samples;
+use rrvq::image_file::Samples;
 use rrvq_codec::{Image, png};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -6,7 +6,7 @@
 use super::programs::{Program, Tool};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use rrvq::error::{Error, Result};
-use rrvq::samples::Samples;
+use rrvq::image_file::Samples;
 use rrvq_codec::Image;
 
 /// A codec to compare with.

@@ -37,7 +37,7 @@ enum Format<'a> {
 ///
 /// ```
 /// use rrvq::picture::Picture;
-/// use rrvq::samples::ImageFile;
+/// use rrvq::image_file::ImageFile;
 ///
 /// let png = Picture::new([1, 2, 1], vec![7, 200])?.to_png()?;
 /// let file = ImageFile::open(&png)?;
