@@ -291,11 +291,6 @@ impl Samples {
         Ok(file.decode()?.turned(orientation))
     }
 
-    /// Whether there are colours.
-    pub fn has_colour(&self) -> bool {
-        self.channels > 2
-    }
-
     /// Whether there is transparency.
     pub fn has_alpha(&self) -> bool {
         self.channels.is_multiple_of(2)
