@@ -428,6 +428,12 @@ pub struct Study {
     /// the seed or without); repeatable
     #[arg(long, value_name = "NAME=DIR", value_parser = named_run)]
     pub run: Vec<(String, PathBuf)>,
+    /// Train N models of a study at a time, each in a process of its own: small models leave most of a large GPU idle
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub jobs: u8,
+    /// Train the model of this file, as one of the processes of --jobs
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub job: Option<PathBuf>,
     /// Folder for the page, the studies and their runs
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

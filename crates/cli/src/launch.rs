@@ -108,13 +108,15 @@ fn wait(children: &mut [Child]) -> i32 {
     failed.map_or(0, |(code, _)| code)
 }
 
-fn end(child: &mut Child) {
+/// Kills a process and waits for it.
+pub fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
 
+/// Hands Ctrl-C on.
 #[cfg(unix)]
-fn interrupt(child: &Child) {
+pub fn interrupt(child: &Child) {
     unsafe extern "C" {
         fn kill(process: i32, signal: i32) -> i32;
     }
@@ -124,7 +126,7 @@ fn interrupt(child: &Child) {
 }
 
 #[cfg(not(unix))]
-fn interrupt(_child: &Child) {}
+pub fn interrupt(_child: &Child) {}
 
 /// Ends all ranks when the process that started them is gone.
 #[cfg(unix)]

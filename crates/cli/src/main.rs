@@ -9,6 +9,7 @@ mod compare;
 mod data;
 mod device;
 mod doctor;
+mod jobs;
 mod launch;
 mod lossy;
 mod output;

@@ -1,11 +1,12 @@
 //! `rrvq study`: lists studies, or runs them and says what they found.
 
-use crate::args;
 use crate::terminal::{Follow, SAVING, line, watch_for_interrupts};
+use crate::{args, jobs};
 use rrvq::train::Watch;
 use rrvq::{Error, Result};
 use rrvq_study::framework::{self, PAGE, Settings, Stored, Study};
 use rrvq_study::studies::{STUDIES, named};
+use std::path::PathBuf;
 use std::time::Instant;
 
 pub fn study(args: &args::Study) -> Result<()> {
@@ -29,8 +30,13 @@ pub fn study(args: &args::Study) -> Result<()> {
         minutes: args.minutes,
         seeds: args.seeds.map(usize::from),
         runs: args.run.iter().cloned().collect(),
+        jobs: args.jobs.into(),
     };
     watch_for_interrupts(SAVING)?;
+    if let Some(job) = &args.job {
+        jobs::end_with_parent();
+        return framework::do_job(job, &settings, &mut Progress);
+    }
     let begun = Instant::now();
     let outcome = framework::run(&studies, &settings, &mut Progress);
     let page = out.join(PAGE);
@@ -61,6 +67,10 @@ impl framework::Follow for Progress {
 
     fn training(&mut self, run: &str) -> Box<dyn Watch> {
         Box::new(Follow::quiet(run))
+    }
+
+    fn side_by_side(&mut self, files: &[PathBuf], at_a_time: usize) -> Result<()> {
+        jobs::train(files, at_a_time)
     }
 
     fn finished(&mut self, stored: &Stored) {

@@ -159,6 +159,46 @@ fn minutes_settle_the_steps_of_a_study() {
 }
 
 #[test]
+fn models_trained_side_by_side_are_those_trained_in_turn() {
+    let scratch = Scratch::new();
+    let study = |jobs: &str, out: &str| {
+        let args = ["study", "mlp", "--scale", "smoke", "--seeds", "3"];
+        scratch.run(&[&args[..], &["--jobs", jobs, "--out", out]].concat())
+    };
+    study("1", "turn").done();
+    let said = study("2", "side").done();
+    assert!(
+        said.contains("mlp-swatches-seed2: training, 3 of 3"),
+        "{said}"
+    );
+    assert!(said.contains("mlp-swatches-seed1: done"), "{said}");
+    for seed in 0..3 {
+        let run = |out: &str| format!("{out}/runs/smoke/mlp-swatches-seed{seed}");
+        let model = |out: &str| scratch.read(&format!("{}/model.safetensors", run(out)));
+        assert!(model("side") == model("turn"), "seed {seed}");
+    }
+    let names = std::fs::read_dir(scratch.path("side/runs/smoke")).unwrap();
+    assert_eq!(names.count(), 3, "only run folders are left");
+    // A model that cannot be trained is told in its own words, and the others' runs stay.
+    let config = "side/runs/smoke/mlp-swatches-seed1/config.toml";
+    let text = String::from_utf8(scratch.read(config)).unwrap();
+    scratch.write(
+        config,
+        text.replace("steps = 4", "steps = 9")
+            .replace("codes = 16", "codes = 17"),
+    );
+    let other = "side/runs/smoke/mlp-swatches-seed2";
+    std::fs::remove_dir_all(scratch.path(other)).unwrap();
+    study("2", "side").refused(&["mlp-swatches-seed1 could not be trained", "other settings"]);
+    assert!(scratch.path(other).join("config.toml").is_file());
+    assert!(
+        !scratch
+            .path("side/runs/smoke/mlp-swatches-seed1.job")
+            .exists()
+    );
+}
+
+#[test]
 fn a_run_trained_by_hand_stands_in_for_a_studys_own() {
     let scratch = Scratch::new();
     let train = ["train", "--preset", "mlp-swatches", "--steps", "5"];

@@ -7,10 +7,12 @@
 mod page;
 mod runs;
 mod section;
+mod side_by_side;
 
 pub use page::PAGE;
 pub use runs::{Attempt, Trial, Wanted, first_images};
 pub use section::{Claim, Section, Stored, Verdict};
+pub use side_by_side::do_job;
 
 use crate::studies::STUDIES;
 use rrvq::config::Config;
@@ -87,6 +89,8 @@ pub struct Settings {
     pub seeds: Option<usize>,
     /// Run folders that were trained elsewhere, by the name that a study has for the run, with its seed or without.
     pub runs: BTreeMap<String, PathBuf>,
+    /// Models of a study that are trained at a time, each by a process of its own if there are several.
+    pub jobs: usize,
 }
 
 impl Settings {
@@ -107,6 +111,7 @@ impl Settings {
         }
         words.extend(self.minutes.map(|m| format!("--minutes {m}")));
         words.extend(self.seeds.map(|n| format!("--seeds {n}")));
+        words.extend((self.jobs > 1).then(|| format!("--jobs {}", self.jobs)));
         words.extend(self.runs.keys().map(|name| format!("--run {name}=DIR")));
         words.push("--out DIR".into());
         words.join(" ")
@@ -119,6 +124,8 @@ pub trait Follow {
     fn started(&mut self, _number: usize, _all: usize, _study: &dyn Study, _minutes_left: f64) {}
     /// A model is about to be trained.
     fn training(&mut self, run: &str) -> Box<dyn Watch>;
+    /// Has each of these files given to [`do_job`] by a process of its own, with the same settings, so many at a time.
+    fn side_by_side(&mut self, jobs: &[PathBuf], at_a_time: usize) -> Result<()>;
     /// A study has written its section.
     fn finished(&mut self, _stored: &Stored) {}
     /// A study was not run, and why.
@@ -139,7 +146,23 @@ pub struct Context<'a> {
     given: BTreeMap<String, String>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    fn new(
+        settings: &'a Settings,
+        folders: &'a BTreeMap<&'static str, PathBuf>,
+        follow: &'a mut dyn Follow,
+    ) -> Self {
+        Context {
+            settings,
+            folders,
+            follow,
+            opened: BTreeMap::new(),
+            trained: 0.0,
+            stopped: false,
+            given: BTreeMap::new(),
+        }
+    }
+
     /// The value for the scale.
     pub fn by_scale<T>(&self, smoke: T, quick: T, full: T) -> T {
         match self.settings.scale {
@@ -264,15 +287,7 @@ fn one(
     used: &mut BTreeSet<String>,
 ) -> (Result<Stored>, bool) {
     let begin = Instant::now();
-    let mut context = Context {
-        settings,
-        folders,
-        follow,
-        opened: BTreeMap::new(),
-        trained: 0.0,
-        stopped: false,
-        given: BTreeMap::new(),
-    };
+    let mut context = Context::new(settings, folders, follow);
     let mut made = || {
         let mut section = Section::begin(&settings.out, study.name())?;
         study.run(&mut context, &mut section)?;

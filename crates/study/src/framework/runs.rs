@@ -9,6 +9,7 @@ use rrvq::picture::Picture;
 use rrvq::run::{Existing, Run};
 use rrvq::train::log::{Record, read};
 use rrvq::{Error, Event, Result, TrainOptions, Trained, Trainer};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
@@ -76,7 +77,8 @@ impl Wanted {
         self
     }
 
-    fn folder(&self) -> String {
+    /// The name of its run folder.
+    pub(super) fn folder(&self) -> String {
         format!("{}-seed{}", self.name, self.config.train.seed)
     }
 }
@@ -148,10 +150,19 @@ impl Context<'_> {
 
     /// The same where diverging is a result.
     pub fn attempt(&mut self, wanted: Vec<Wanted>) -> Result<Vec<Attempt>> {
-        let missing = wanted.iter().filter(|w| !self.is_finished(w)).count();
-        let share = self.settings.minutes.map(|m| m / missing.max(1) as f64);
+        let missing: Vec<&Wanted> = wanted.iter().filter(|w| !self.is_finished(w)).collect();
+        let in_turn = missing.len().div_ceil(self.settings.jobs.max(1)).max(1);
+        let share = self.settings.minutes.map(|m| m / in_turn as f64);
+        let mut diverged = match missing.len() {
+            2.. if self.settings.jobs > 1 => self.side_by_side(&missing, share)?,
+            _ => BTreeMap::new(),
+        };
         let mut trials = Vec::new();
         for one in &wanted {
+            if let Some(said) = diverged.remove(&one.folder()) {
+                trials.push(Err(said));
+                continue;
+            }
             trials.push(match self.one(one, share) {
                 Ok(trial) => {
                     self.trained += trial.seconds;
@@ -192,7 +203,7 @@ impl Context<'_> {
             && last.is_some_and(|last| last.step as u64 >= t.step()))
     }
 
-    fn one(&mut self, wanted: &Wanted, minutes: Option<f64>) -> Result<Trial> {
+    pub(super) fn one(&mut self, wanted: &Wanted, minutes: Option<f64>) -> Result<Trial> {
         let data = self.open(&wanted.config)?;
         if let Some((name, dir)) = self.given_for(wanted) {
             let run = Run::open(&dir)?;
