@@ -68,6 +68,11 @@ pub trait Study: Sync {
     /// About how many minutes it takes on the hardware that the scale is made for.
     fn minutes(&self, scale: Scale) -> f64;
 
+    /// The models that [`Study::run`] asks for, all of them: their number decides what each gets of a study's minutes.
+    fn models(&self, _context: &Context<'_>) -> Result<Vec<Wanted>> {
+        Ok(Vec::new())
+    }
+
     /// Measures, draws and judges.
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()>;
 }
@@ -144,6 +149,13 @@ pub struct Context<'a> {
     stopped: bool,
     /// Runs from elsewhere that were used, and what the page says of each.
     given: BTreeMap<String, String>,
+    /// Minutes of each model that has to be trained, where the command has some for the study.
+    share: Option<f64>,
+    /// The folders of the models that the study said it would ask for, and of those it asked for.
+    planned: BTreeSet<String>,
+    asked: BTreeSet<String>,
+    /// Models that diverged when they were trained side by side, by their folders, and how.
+    diverged: BTreeMap<String, String>,
 }
 
 impl<'a> Context<'a> {
@@ -160,6 +172,10 @@ impl<'a> Context<'a> {
             trained: 0.0,
             stopped: false,
             given: BTreeMap::new(),
+            share: settings.minutes,
+            planned: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            diverged: BTreeMap::new(),
         }
     }
 
@@ -290,7 +306,14 @@ fn one(
     let mut context = Context::new(settings, folders, follow);
     let mut made = || {
         let mut section = Section::begin(&settings.out, study.name())?;
+        context.prepare(&study.models(&context)?)?;
         study.run(&mut context, &mut section)?;
+        if context.asked != context.planned {
+            return Err(Error::new(format!(
+                "study {} lists other models than it uses; please report this",
+                study.name()
+            )));
+        }
         for said in context.given.values() {
             section.paragraph(said);
         }

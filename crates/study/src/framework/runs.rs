@@ -150,20 +150,14 @@ impl Context<'_> {
 
     /// The same where diverging is a result.
     pub fn attempt(&mut self, wanted: Vec<Wanted>) -> Result<Vec<Attempt>> {
-        let missing: Vec<&Wanted> = wanted.iter().filter(|w| !self.is_finished(w)).collect();
-        let in_turn = missing.len().div_ceil(self.settings.jobs.max(1)).max(1);
-        let share = self.settings.minutes.map(|m| m / in_turn as f64);
-        let mut diverged = match missing.len() {
-            2.. if self.settings.jobs > 1 => self.side_by_side(&missing, share)?,
-            _ => BTreeMap::new(),
-        };
         let mut trials = Vec::new();
         for one in &wanted {
-            if let Some(said) = diverged.remove(&one.folder()) {
-                trials.push(Err(said));
+            self.asked.insert(one.folder());
+            if let Some(said) = self.diverged.get(&one.folder()) {
+                trials.push(Err(said.clone()));
                 continue;
             }
-            trials.push(match self.one(one, share) {
+            trials.push(match self.one(one, self.share) {
                 Ok(trial) => {
                     self.trained += trial.seconds;
                     Ok(trial)
@@ -173,6 +167,23 @@ impl Context<'_> {
             });
         }
         Ok(trials)
+    }
+
+    /// Settles what each of a study's models gets, and trains them where several are trained at a time.
+    pub(super) fn prepare(&mut self, models: &[Wanted]) -> Result<()> {
+        self.planned = models.iter().map(Wanted::folder).collect();
+        let missing: BTreeMap<String, &Wanted> = models
+            .iter()
+            .filter(|model| !self.is_finished(model))
+            .map(|model| (model.folder(), model))
+            .collect();
+        let in_turn = missing.len().div_ceil(self.settings.jobs.max(1)).max(1);
+        self.share = self.settings.minutes.map(|m| m / in_turn as f64);
+        if self.settings.jobs > 1 && missing.len() > 1 {
+            let missing: Vec<&Wanted> = missing.into_values().collect();
+            self.diverged = self.side_by_side(&missing)?;
+        }
+        Ok(())
     }
 
     fn run_of(&self, wanted: &Wanted) -> Option<Run> {
@@ -398,6 +409,47 @@ fn check_same(found: &Config, wanted: &Wanted, run: &Run) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    struct Nobody;
+
+    impl super::super::Follow for Nobody {
+        fn training(&mut self, run: &str) -> Box<dyn rrvq::train::Watch> {
+            unreachable!("{run} is not trained here")
+        }
+
+        fn side_by_side(&mut self, _jobs: &[PathBuf], _at_a_time: usize) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn all_models_of_a_study_share_its_minutes_whenever_they_are_asked_for() {
+        let scratch = tempfile::tempdir().unwrap();
+        let share = |jobs: usize| {
+            let settings = super::super::Settings {
+                out: scratch.path().into(),
+                data: Vec::new(),
+                scale: Scale::Full,
+                device: rrvq::Device::Cpu,
+                minutes: Some(30.0),
+                seeds: None,
+                runs: BTreeMap::new(),
+                jobs,
+            };
+            let folders = ["cifar10", "svhn"]
+                .map(|name| (name, PathBuf::new()))
+                .into();
+            let mut nobody = Nobody;
+            let mut context = Context::new(&settings, &folders, &mut nobody);
+            let study = crate::studies::named("table1").unwrap()[0];
+            context.prepare(&study.models(&context).unwrap()).unwrap();
+            context.share
+        };
+        // Six systems on CIFAR-10 and three on SVHN.
+        assert_eq!(share(1), Some(30.0 / 9.0));
+        // Four at a time are three turns.
+        assert_eq!(share(4), Some(10.0));
+    }
 
     #[test]
     fn the_pace_of_every_preset_can_be_measured() {

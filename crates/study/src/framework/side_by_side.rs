@@ -65,11 +65,7 @@ impl Drop for Files {
 
 impl Context<'_> {
     /// Trains models side by side; tells which diverged, by the names of their folders, and how.
-    pub(super) fn side_by_side(
-        &mut self,
-        wanted: &[&Wanted],
-        minutes: Option<f64>,
-    ) -> Result<BTreeMap<String, String>> {
+    pub(super) fn side_by_side(&mut self, wanted: &[&Wanted]) -> Result<BTreeMap<String, String>> {
         let folder = self.settings.runs_folder();
         std::fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, error))?;
         let mut files = Files(Vec::new());
@@ -80,7 +76,7 @@ impl Context<'_> {
                 config: one.config.to_toml()?,
                 full_minutes: one.full_minutes,
                 quick_minutes: one.quick_minutes,
-                minutes,
+                minutes: self.share,
                 diverged: None,
             };
             files.0.push(path.clone());

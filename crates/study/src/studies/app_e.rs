@@ -3,7 +3,7 @@
 use super::models::{deepest, one_layer};
 use super::patchwork::Patchworks;
 use crate::compare::quality::psnr;
-use crate::framework::{Context, Scale, Section, Study, Verdict};
+use crate::framework::{Context, Scale, Section, Study, Verdict, Wanted};
 use crate::quality::compare;
 use crate::quality::features::Features;
 use rrvq::dataset::Split;
@@ -55,6 +55,14 @@ impl Study for AppE {
             Scale::Quick => 1.5,
             Scale::Full => 10.0,
         }
+    }
+
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        let mut models = Vec::new();
+        for data in context.available(self.data()) {
+            models.extend([one_layer(context, data)?, deepest(context, data)?]);
+        }
+        Ok(models)
     }
 
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {

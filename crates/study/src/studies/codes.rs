@@ -1,7 +1,7 @@
 //! The figure of Appendix B: maps of codes drawn as images, coloured by the norm of each code's mean.
 
 use super::models::five_layers;
-use crate::framework::{Context, Scale, Section, Study, Trial, Verdict};
+use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
 use rrvq::dataset::Split;
 use rrvq::picture::{Picture, grid};
 use rrvq::{CodeMap, Codes as CodesOf, Result};
@@ -115,6 +115,14 @@ impl Study for Codes {
             Scale::Quick => 0.3,
             Scale::Full => 10.0,
         }
+    }
+
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        let given = context.available(self.data());
+        given
+            .iter()
+            .map(|data| five_layers(context, data))
+            .collect()
     }
 
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {

@@ -248,6 +248,11 @@ impl Study for Compression {
         }
     }
 
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        let models = wanted(context, context.available(self.data())[0])?;
+        Ok(models.into_iter().map(|(_, model)| model).collect())
+    }
+
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
         section.seeds = 1;
         // The paper's data set where it is there, else another.

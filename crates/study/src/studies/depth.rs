@@ -68,15 +68,19 @@ impl Study for Depth {
         }
     }
 
-    fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
-        section.seeds = 1;
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
         // One data set says it; CIFAR-10 where both are there.
         let data = context.available(self.data())[0];
-        let wanted: Result<Vec<Wanted>> = DEPTHS
-            .iter()
-            .map(|(depth, maps, repeat)| wanted(context, data, *depth, maps, *repeat))
-            .collect();
-        let trials: Vec<Trial> = context.train(wanted?)?;
+        let of = |(depth, maps, repeat): &(usize, &str, usize)| {
+            wanted(context, data, *depth, maps, *repeat)
+        };
+        DEPTHS.iter().map(of).collect()
+    }
+
+    fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
+        section.seeds = 1;
+        let data = context.available(self.data())[0];
+        let trials: Vec<Trial> = context.train(self.models(context)?)?;
         let images = context.by_scale(16, 1000, 0);
         let (mut rows, mut points) = (Vec::new(), Vec::new());
         for ((depth, ..), trial) in DEPTHS.iter().zip(&trials) {

@@ -37,6 +37,19 @@ pub(super) fn rows(trial: &Trial, samples: &[Picture]) -> Result<Vec<Picture>> {
     Ok(all)
 }
 
+/// The models of a data set: one layer of codes, one of Gaussians, a hierarchy.
+fn on(context: &Context<'_>, data: &str) -> Result<[Wanted; 3]> {
+    let whole = match data {
+        "swatches" => Wanted::preset("swatches-l5")?,
+        _ => five_layers(context, data)?,
+    };
+    Ok([
+        of_figure_1("rvq", data)?,
+        of_figure_1("spatial", data)?,
+        whole,
+    ])
+}
+
 impl Study for Fig1 {
     fn name(&self) -> &'static str {
         "fig1"
@@ -62,6 +75,12 @@ impl Study for Fig1 {
         }
     }
 
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        let given = context.available(self.data());
+        let models: Result<Vec<[Wanted; 3]>> = given.iter().map(|data| on(context, data)).collect();
+        Ok(models?.into_iter().flatten().collect())
+    }
+
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
         section.seeds = 1;
         section.paragraph(&format!(
@@ -69,16 +88,7 @@ impl Study for Fig1 {
         ));
         let mut table = Vec::new();
         for data in context.available(self.data()) {
-            let whole = match data {
-                "swatches" => Wanted::preset("swatches-l5")?,
-                _ => five_layers(context, data)?,
-            };
-            let wanted = vec![
-                of_figure_1("rvq", data)?,
-                of_figure_1("spatial", data)?,
-                whole,
-            ];
-            let trials = context.train(wanted)?;
+            let trials = context.train(on(context, data)?.into())?;
             let patchworks = Patchworks::of(&trials[0].images(Split::Test, COMPARED)?);
             let (mut sheet, mut counts) = (Vec::new(), Vec::new());
             for (trial, name) in trials.iter().zip(["rVQ", "Spatial-VAE", "RRVQ"]) {

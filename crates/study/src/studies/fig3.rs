@@ -2,7 +2,7 @@
 //! their modes.
 
 use super::models::five_layers;
-use crate::framework::{Context, Scale, Section, Study, Trial, Verdict};
+use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
 use crate::report::{Chart, Series};
 use rrvq::picture::{Picture, grid};
 use rrvq::{Codes, Result, SampleOptions};
@@ -103,6 +103,14 @@ impl Study for Fig3 {
             Scale::Quick => 0.4,
             Scale::Full => 10.0,
         }
+    }
+
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        let given = context.available(self.data());
+        given
+            .iter()
+            .map(|data| five_layers(context, data))
+            .collect()
     }
 
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {

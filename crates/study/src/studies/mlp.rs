@@ -1,8 +1,8 @@
 //! Appendix G: a fully connected rVQ-VAE draws images of one colour, new colours among them.
 
-use super::swatches::{HEADERS, OverSeeds, over_seeds, range};
+use super::swatches::{HEADERS, OverSeeds, from_seeds, over_seeds, range};
 use crate::demo::{SAMPLES, is_uniform};
-use crate::framework::{Context, Scale, Section, Study, Verdict};
+use crate::framework::{Context, Scale, Section, Study, Verdict, Wanted};
 use rrvq::Result;
 use rrvq::dataset::swatches::COLOURS;
 use rrvq::picture::{Picture, grid};
@@ -42,6 +42,10 @@ impl Study for Mlp {
             Scale::Smoke => 0.1,
             Scale::Quick | Scale::Full => 0.5,
         }
+    }
+
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        from_seeds("mlp-swatches", &context.seeds(5, 5))
     }
 
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {

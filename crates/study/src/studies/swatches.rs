@@ -28,6 +28,12 @@ pub(super) struct OverSeeds {
     pub rows: Vec<Vec<String>>,
 }
 
+/// A preset's model from each seed.
+pub(super) fn from_seeds(preset: &str, seeds: &[u64]) -> Result<Vec<Wanted>> {
+    let of = |&seed: &u64| Ok(Wanted::preset(preset)?.seed(seed));
+    seeds.iter().map(of).collect()
+}
+
 /// Trains a preset from each seed and counts.
 pub(super) fn over_seeds(
     context: &mut Context<'_>,
@@ -35,11 +41,8 @@ pub(super) fn over_seeds(
     seeds: &[u64],
 ) -> Result<OverSeeds> {
     let (mut counts, mut shown, mut rows) = (Vec::new(), Vec::new(), Vec::new());
-    let wanted: Result<Vec<Wanted>> = seeds
-        .iter()
-        .map(|&seed| Ok(Wanted::preset(preset)?.seed(seed)))
-        .collect();
-    for (trial, seed) in context.train(wanted?)?.iter().zip(seeds) {
+    let trials = context.train(from_seeds(preset, seeds)?)?;
+    for (trial, seed) in trials.iter().zip(seeds) {
         let (drawn, uniform) = counted(trial)?;
         let bits = trial.evaluate(rrvq::Split::Test, 0)?.bits_per_dim;
         rows.push(vec![
@@ -99,6 +102,12 @@ impl Study for Swatches {
             Scale::Smoke => 0.1,
             Scale::Quick | Scale::Full => 3.4,
         }
+    }
+
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        let seeds = context.seeds(5, 5);
+        let one = from_seeds("swatches-rvq", &seeds)?;
+        Ok([one, from_seeds("swatches-l5", &seeds)?].concat())
     }
 
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {

@@ -109,6 +109,15 @@ impl Study for Table1 {
         }
     }
 
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        let given = PAPER.iter().filter(|(data, _)| context.has(data));
+        let models = given.flat_map(|(data, rows)| {
+            let of = |row: &Row| wanted(context, data, row.system);
+            rows.iter().map(of).collect::<Vec<_>>()
+        });
+        models.collect()
+    }
+
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
         section.seeds = 1;
         let images = context.by_scale(16, 1000, 0);

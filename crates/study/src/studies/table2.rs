@@ -2,7 +2,7 @@
 
 use super::models::{five_layers, one_layer};
 use crate::fit::fit;
-use crate::framework::{Context, Scale, Section, Study, Trial, Verdict};
+use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
 use crate::report::{Chart, Series};
 use rrvq::config::ModelConfig;
 use rrvq::dataset::Split;
@@ -180,13 +180,19 @@ impl Study for Table2 {
         }
     }
 
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        Ok(vec![
+            one_layer(context, "svhn")?,
+            five_layers(context, "svhn")?,
+        ])
+    }
+
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
         let steps = context.by_scale(4, 400, 6000);
         let most = context.by_scale(64, 10_000, 100_000);
         let runs = context.by_scale(1, RUNS, RUNS);
         section.seeds = 1;
-        let wanted = vec![one_layer(context, "svhn")?, five_layers(context, "svhn")?];
-        let trials = context.train(wanted)?;
+        let trials = context.train(self.models(context)?)?;
         let device = context.device().clone();
         let mut found = Vec::new();
         for (trial, model) in trials.iter().zip(["rVQ", "RRVQ"]) {

@@ -36,6 +36,29 @@ fn jumps(records: &[Record]) -> (f64, usize) {
     (most, norms.iter().filter(|n| **n > 20.0 * median).count())
 }
 
+/// The four ablations on a data set.
+fn ablations(context: &Context<'_>, data: &str, alive: bool) -> Result<Vec<Wanted>> {
+    let of = |(name, ..): &(&str, &str, f64, Option<f64>)| ablation(context, data, name, alive);
+    ABLATIONS.iter().map(of).collect()
+}
+
+/// How the paper's Σ may be read.
+const READINGS: [&str; 3] = ["diagonal", "isotropic", "printed"];
+
+fn of_readings(context: &Context<'_>, data: &str) -> Result<Vec<Wanted>> {
+    let of = |reading: &&str| {
+        let base = five_layers(context, data)?;
+        match *reading {
+            "diagonal" => Ok(base),
+            reading => base.with(
+                &format!("sigma-{reading}-{data}"),
+                &[&format!("model.sigma={reading}")],
+            ),
+        }
+    };
+    READINGS.iter().map(of).collect()
+}
+
 /// What a run comes to.
 struct Result3 {
     bits: f64,
@@ -99,6 +122,16 @@ impl Study for Table3 {
         }
     }
 
+    fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
+        let given = context.available(self.data());
+        let mut models = of_readings(context, given[0])?;
+        for data in given {
+            models.extend(ablations(context, data, false)?);
+            models.extend(ablations(context, data, true)?);
+        }
+        Ok(models)
+    }
+
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
         section.seeds = 1;
         let (images, train_images) = (
@@ -121,14 +154,9 @@ impl Study for Table3 {
         for data in context.available(self.data()) {
             let mut stable = (0, 0);
             for alive in [false, true] {
-                let wanted: Result<Vec<Wanted>> = ABLATIONS
-                    .iter()
-                    .map(|(name, ..)| ablation(context, data, name, alive))
-                    .collect();
                 let mut bits = Vec::new();
-                for (attempt, (_, system, cifar10, svhn)) in
-                    context.attempt(wanted?)?.iter().zip(&ABLATIONS)
-                {
+                let attempts = context.attempt(ablations(context, data, alive)?)?;
+                for (attempt, (_, system, cifar10, svhn)) in attempts.iter().zip(&ABLATIONS) {
                     let paper = if data == "svhn" {
                         *svhn
                     } else {
@@ -199,19 +227,9 @@ impl Study for Table3 {
         section.paragraph("Codes are kept alive by splitting those in use (train.split_every). A jump is a logged step whose gradient was more than twenty times the median of its run.");
         section.table("numbers", &headers, &table)?;
         let data = context.available(self.data())[0];
-        let sigma = |reading: &str| -> Result<Wanted> {
-            let base = five_layers(context, data)?;
-            let name = format!("sigma-{reading}-{data}");
-            let setting = format!("model.sigma={reading}");
-            match reading {
-                "diagonal" => Ok(base),
-                _ => base.with(&name, &[&setting]),
-            }
-        };
-        let readings = ["diagonal", "isotropic", "printed"];
-        let wanted: Result<Vec<Wanted>> = readings.iter().map(|r| sigma(r)).collect();
         let (mut rows, mut told) = (Vec::new(), Vec::new());
-        for (attempt, reading) in context.attempt(wanted?)?.iter().zip(readings) {
+        let attempts = context.attempt(of_readings(context, data)?)?;
+        for (attempt, reading) in attempts.iter().zip(READINGS) {
             let found = judged(attempt, images, train_images)?;
             told.push(format!("{reading} {:.3}", found.bits));
             let mut row = vec![data.to_string(), reading.to_string()];
