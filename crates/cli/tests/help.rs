@@ -209,6 +209,7 @@ const COMMANDS: [(&str, &[&str]); 34] = [
             "--precision",
             "--minutes",
             "--seeds",
+            "--jobs",
             "--run",
             "--out",
         ],
