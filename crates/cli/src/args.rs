@@ -241,6 +241,9 @@ pub struct Sample {
     /// 1 samples the model as it is, less is sharper, 0 takes every layer's mode
     #[arg(long, default_value_t = 1.0, value_name = "T")]
     pub temperature: f32,
+    /// Draw each pixel from its distribution instead of showing its mean: the noise that the model leaves to pixels comes with it
+    #[arg(long)]
+    pub draw_pixels: bool,
     /// Draw codes all alike, also where the run has a PixelCNN prior (`rrvq prior`)
     #[arg(long)]
     pub uniform: bool,
@@ -374,6 +377,9 @@ pub struct Decode {
     /// The same seed draws the same codes
     #[arg(long, default_value_t = 0, value_name = "S")]
     pub seed: u64,
+    /// Draw each pixel from its distribution instead of showing its mean: the noise that the model leaves to pixels comes with it
+    #[arg(long)]
+    pub draw_pixels: bool,
     #[command(flatten)]
     pub compute: Compute,
 }

@@ -1,7 +1,7 @@
 //! `rrvq codes` and `rrvq decode`: images to integer maps and back. `rrvq models`: what is built in.
 
 use crate::args;
-use crate::commands::{check_temperature, columns, open_data, save_sheet};
+use crate::commands::{check_temperature, columns, open_data, save_sheet, shown};
 use crate::output::check_free;
 use crate::terminal::{bar, line, note};
 use rrvq::models;
@@ -64,11 +64,9 @@ pub fn decode(args: &args::Decode) -> Result<()> {
     let options = SampleOptions {
         seed: args.seed,
         temperature: args.temperature,
+        pixels: shown(args.draw_pixels),
     };
-    if codes.layers.len() < trained.config().model.layers() {
-        codes = trained.complete(&codes, options)?;
-    }
-    let pictures = trained.decode(&codes)?;
+    let pictures = trained.show(&codes, options)?;
     let size = trained.config().model.size;
     if args.out.extension().is_some_and(|e| e == "png") {
         save_sheet(&args.out, &pictures, columns(pictures.len()), size)?;

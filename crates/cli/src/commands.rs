@@ -17,7 +17,7 @@ use rrvq::latent;
 use rrvq::picture::{Picture, comfortable_scale, grid};
 use rrvq::run::Run;
 use rrvq::train::log::{Record, read};
-use rrvq::{Error, Group, Result, SampleOptions, Trained};
+use rrvq::{Error, Group, PixelValues, Result, SampleOptions, Trained};
 use rrvq_study::demo as demonstration;
 use rrvq_study::framework::first_images;
 use rrvq_study::neighbours::{Neighbour, nearest};
@@ -222,6 +222,14 @@ pub fn caution(trained: &Trained) {
     }
 }
 
+/// What `--draw-pixels` asks for.
+pub fn shown(draw_pixels: bool) -> PixelValues {
+    match draw_pixels {
+        true => PixelValues::Drawn,
+        false => PixelValues::Means,
+    }
+}
+
 pub fn sample(args: &args::Sample) -> Result<()> {
     with_others(args.compute, |compute, cluster| {
         sample_as(args, compute, cluster)
@@ -234,12 +242,15 @@ fn sample_as(args: &args::Sample, compute: Compute, cluster: Option<&Cluster>) -
     check_temperature(args.temperature)?;
     check_free(&args.out)?;
     let trained = Trained::open(&args.run)?.on(device);
-    caution(&trained);
+    if !args.draw_pixels {
+        caution(&trained);
+    }
     let (config, mut store) = (trained.config(), trained.store());
     let count = args.count as usize;
     let options = SampleOptions {
         seed: args.seed,
         temperature: args.temperature,
+        pixels: shown(args.draw_pixels),
     };
     if args.uniform && config.model.layers() > 1 {
         return Err(Error::new(format!(
@@ -313,9 +324,8 @@ fn redrawn(
     let image = Picture::load(image, model.size, model.image_channels)?;
     let codes = trained.encode(std::slice::from_ref(&image))?;
     let held = codes.top(layers - layer).repeated(count.saturating_sub(1));
-    let drawn = trained.complete(&held, options)?;
     let mut all = vec![image];
-    all.extend(trained.decode(&drawn)?);
+    all.extend(trained.show(&held, options)?);
     Ok(all)
 }
 

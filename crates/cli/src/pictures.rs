@@ -55,6 +55,7 @@ pub fn quality(args: &args::Quality) -> Result<()> {
     let options = SampleOptions {
         seed: args.seed,
         temperature: args.temperature,
+        ..SampleOptions::default()
     };
     let real = first_images(data.as_ref(), Split::Test, count)?;
     let seen = first_images(data.as_ref(), Split::Train, count)?;

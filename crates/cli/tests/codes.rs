@@ -147,6 +147,37 @@ fn samples_of_an_image_hold_the_layers_above() {
 }
 
 #[test]
+fn pixels_are_drawn_where_asked_for() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let sample = |out: &str, more: &[&str]| {
+        let args = ["sample", "run", "--count", "2", "--out", out];
+        scratch.run(&[&args[..], more].concat()).done();
+        scratch.read(out)
+    };
+    let means = sample("means.png", &[]);
+    let drawn = sample("drawn.png", &["--draw-pixels"]);
+    assert_ne!(drawn, means);
+    assert_eq!(drawn, sample("again.png", &["--draw-pixels"]));
+    assert_ne!(
+        drawn,
+        sample("other.png", &["--draw-pixels", "--seed", "1"])
+    );
+    scratch
+        .run(&["codes", "run", "again.png", "--out", "tokens.safetensors"])
+        .done();
+    let decode = |out: &str, more: &[&str]| {
+        let args = ["decode", "run", "tokens.safetensors", "--out", out];
+        scratch.run(&[&args[..], more].concat()).done();
+        scratch.read(out)
+    };
+    assert_ne!(
+        decode("shown.png", &[]),
+        decode("noisy.png", &["--draw-pixels"])
+    );
+}
+
+#[test]
 fn samples_are_shown_beside_their_nearest_training_images() {
     let scratch = Scratch::new();
     scratch.trained("run");

@@ -483,6 +483,9 @@ const _: () = assert!(2 * (REACH as usize) * (CELLS << STEP_BITS) < 1 << 23);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rrvq::likelihood::draw::draw;
+    use rrvq_tensor::rng::{Distribution, Noise, fill};
+    use rrvq_tensor::simd::isa;
 
     fn bins(components: usize) -> Bins {
         Bins {
@@ -577,6 +580,84 @@ mod tests {
                 coder.slot(earlier[channel] as u32);
                 coder.weigh();
             }
+        }
+    }
+
+    /// Where drawn bytes lie among the counts that a file would pay for them is even: the distribution they are drawn from
+    /// is the one that is coded with, neighbours and earlier channels included.
+    #[test]
+    fn drawn_pixels_lie_evenly_among_the_counts() {
+        const SIDE: usize = 16;
+        const IMAGES: usize = 32;
+        const PARTS: usize = 16;
+        let mixture = |channels, components, causal| Bins {
+            channels,
+            components,
+            coefficients: true,
+            width: 1.0 / 128.0,
+            causal,
+        };
+        let logistic = Bins {
+            components: 1,
+            coefficients: false,
+            width: 1.0 / 256.0,
+            ..mixture(3, 1, false)
+        };
+        let all = [
+            logistic,
+            mixture(3, 10, false),
+            mixture(3, 10, true),
+            mixture(1, 3, true),
+        ];
+        for (round, bins) in all.into_iter().enumerate() {
+            let noise = Noise {
+                seed: 11,
+                stream: round as u32,
+                step: 0,
+            };
+            let mut numbers = vec![0.0; IMAGES * SIDE * SIDE * bins.numbers()];
+            fill(isa(), noise, Distribution::Uniform, 0, &mut numbers);
+            for own in numbers.chunks_exact_mut(bins.numbers()) {
+                let (weights, rest) = own.split_at_mut(bins.components);
+                let sum: f32 = weights.iter().sum();
+                weights.iter_mut().for_each(|w| *w /= sum);
+                let (means, rest) = rest.split_at_mut(bins.channels * bins.components);
+                means.iter_mut().for_each(|m| *m -= 0.5);
+                let (inverses, rest) = rest.split_at_mut(bins.channels * bins.components);
+                inverses.iter_mut().for_each(|i| *i = 4.0 + 60.0 * *i);
+                // Coefficients, pulls and growths.
+                rest.iter_mut().for_each(|v| *v -= 0.3);
+                let growths = rest.len() - if bins.causal { bins.channels } else { 0 };
+                rest[growths..].iter_mut().for_each(|v| *v = v.abs());
+            }
+            let bytes = draw(bins, SIDE, &numbers, 5, round as u64);
+            let mut within = vec![0.0; bytes.len()];
+            let other = Noise { step: 1, ..noise };
+            fill(isa(), other, Distribution::Uniform, 0, &mut within);
+            let mut coder = Coder::new(bins, SIDE, None);
+            let mut parts = [0usize; PARTS];
+            let pixels = bytes.chunks_exact(bins.channels);
+            let numbers = numbers.chunks_exact(bins.numbers());
+            let within = within.chunks_exact(bins.channels);
+            for (i, ((bytes, numbers), within)) in pixels.zip(numbers).zip(within).enumerate() {
+                let pixel = i % (SIDE * SIDE);
+                if pixel == 0 {
+                    coder.next_tile();
+                }
+                let mut slots = vec![Slot { left: 0, count: 0 }; bins.channels];
+                coder.slots(pixel, numbers, bytes, &mut slots);
+                for (slot, within) in slots.iter().zip(within) {
+                    let place = slot.left as f64 + slot.count as f64 * *within as f64;
+                    parts[(place / TOTAL as f64 * PARTS as f64) as usize] += 1;
+                }
+            }
+            let even = bytes.len() as f64 / PARTS as f64;
+            let chi: f64 = parts
+                .iter()
+                .map(|&n| (n as f64 - even).powi(2) / even)
+                .sum();
+            // 15 is expected, 44 is exceeded once in ten thousand draws.
+            assert!(chi < 44.0, "{bins:?}: {chi}, {parts:?}");
         }
     }
 }

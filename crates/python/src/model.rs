@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use rrvq::dataset::Images;
 use rrvq::evaluate::{Extent, importance_bound};
 use rrvq::picture::Picture;
-use rrvq::{Codes, SampleOptions, Split, Trained};
+use rrvq::{Codes, PixelValues, SampleOptions, Split, Trained};
 use std::path::PathBuf;
 
 /// Images an importance bound works on at once.
@@ -125,7 +125,11 @@ impl Model {
         temperature: f32,
     ) -> PyResult<Vec<Bound<'py, PyArray3<i32>>>> {
         let codes = arrays::codes(&self.trained, &maps)?;
-        let options = SampleOptions { seed, temperature };
+        let options = SampleOptions {
+            seed,
+            temperature,
+            ..SampleOptions::default()
+        };
         arrays::maps(py, compute(py, || self.trained.complete(&codes, options))?)
     }
 
@@ -135,9 +139,18 @@ impl Model {
         count: usize,
         seed: u64,
         temperature: f32,
+        draw_pixels: bool,
     ) -> PyResult<Bound<'py, PyArray4<u8>>> {
         let trained = &self.trained;
-        let options = SampleOptions { seed, temperature };
+        let pixels = match draw_pixels {
+            true => PixelValues::Drawn,
+            false => PixelValues::Means,
+        };
+        let options = SampleOptions {
+            seed,
+            temperature,
+            pixels,
+        };
         let pictures = compute(py, || match trained.prior()? {
             None => trained.sample(count, options),
             Some(mut prior) => {

@@ -54,6 +54,8 @@ def test_samples_depend_on_seed_and_temperature(built_in):
     assert (first != built_in.sample(2, seed=2)).any()
     cold = built_in.sample(2, seed=1, temperature=0)
     assert (cold[0] == cold[1]).all()
+    drawn = built_in.sample(2, seed=1, draw_pixels=True)
+    assert (drawn != first).any() and (drawn == built_in.sample(2, seed=1, draw_pixels=True)).all()
 
 
 def test_evaluation_is_that_of_training(trained):

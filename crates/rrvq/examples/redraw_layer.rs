@@ -16,7 +16,7 @@ pub fn main() -> rrvq::Result<()> {
             &above,
             SampleOptions {
                 seed: 7,
-                temperature: 1.0,
+                ..SampleOptions::default()
             },
         )?;
         let pictures = model.decode(&drawn.top(layers - layer))?;

@@ -84,6 +84,7 @@ pub use codes::{CodeMap, Codes};
 pub use config::Config;
 pub use dataset::{Dataset, Split};
 pub use error::{Error, Remedy, Result};
+pub use likelihood::PixelValues;
 pub use rrvq_tensor::{Collective, Device, Group, cache_dir, device, simd};
 pub use train::{Event, TrainOptions, Trainer};
 pub use trained::{SampleOptions, Trained};

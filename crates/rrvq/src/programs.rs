@@ -18,6 +18,7 @@ pub use step::{Step, StepInput, StepOutcome, objective};
 use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::latent::codebook::{First, Memory, SHARD_ROWS};
+use crate::likelihood::PixelValues;
 use crate::limits::check_bytes;
 use crate::model::Hierarchy;
 use crate::model::hierarchy::dims;
@@ -179,7 +180,7 @@ fn one() -> Data<'static> {
     Data::F32(&[1.0])
 }
 
-/// Pictures from the prior.
+/// Pictures from the prior, or what their pixels are drawn from.
 pub struct Sampler {
     program: Program,
     /// Images of a call.
@@ -188,15 +189,15 @@ pub struct Sampler {
 
 impl Sampler {
     /// Compiles it for `batch` images.
-    pub fn new(device: &Device, model: &Model, batch: usize) -> Result<Self> {
+    pub fn new(device: &Device, model: &Model, batch: usize, pixels: PixelValues) -> Result<Self> {
         let graph = Graph::new();
-        let picture = Hierarchy::new(&graph, &model.config, batch).generate();
+        let picture = Hierarchy::new(&graph, &model.config, batch).generate(pixels);
         let program = Program::new(device, &graph, &model.layout, &[("picture", picture)])?;
         Ok(Sampler { program, batch })
     }
 
-    /// A batch of pictures, means of the pixels 0 … 255. `temperature` 1 samples the model, less is sharper,
-    /// 0 takes every layer's mode.
+    /// A batch of pictures: means of the pixels, 0 … 255, or the numbers they are drawn from. `temperature` 1 samples
+    /// the prior, less is sharper, 0 takes every layer's mode.
     pub fn run(
         &mut self,
         store: &mut Store,

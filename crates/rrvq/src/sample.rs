@@ -1,8 +1,10 @@
 //! Pictures out of a model: samples of the prior, reconstructions through the posterior.
 
 use crate::cluster::shared;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::interrupt;
+use crate::likelihood::draw::draw;
+use crate::likelihood::{self, PixelValues};
 use crate::picture::Picture;
 use crate::programs::{Inference, Model, Sampler};
 use crate::trained::SampleOptions;
@@ -25,6 +27,28 @@ fn shape(model: &Model) -> [usize; 3] {
     ]
 }
 
+/// Bytes of a batch of pictures, whose number settles the noise of pixels that are drawn; `values` are what programs
+/// gave for them.
+pub(crate) fn bytes_of(
+    model: &Model,
+    values: &[f32],
+    options: SampleOptions,
+    batch: u64,
+) -> Result<Vec<u8>> {
+    if options.pixels == PixelValues::Means {
+        return Ok(to_bytes(values));
+    }
+    let kind = likelihood::of(&model.config);
+    let Some(bins) = kind.bins(&model.config) else {
+        return Err(Error::new(format!(
+            "pixels whose model.likelihood is \"{}\" cannot be drawn; show their means",
+            kind.name()
+        )));
+    };
+    let side = model.config.size;
+    Ok(draw(bins, side, values, options.seed, batch))
+}
+
 /// Means of pixels, 0 … 255, of a batch of images as pictures.
 pub fn pictures_of(model: &Model, means: &[f32]) -> Result<Vec<Picture>> {
     Picture::batch(shape(model), &to_bytes(means))
@@ -39,11 +63,11 @@ pub fn samples(
     options: SampleOptions,
     together: Option<&dyn Collective>,
 ) -> Result<Vec<Picture>> {
-    let mut sampler = Sampler::new(device, model, count.clamp(1, 64))?;
+    let mut sampler = Sampler::new(device, model, count.clamp(1, 64), options.pixels)?;
     samples_with(&mut sampler, model, store, count, options, together)
 }
 
-/// The same with a sampler that is compiled already.
+/// The same with a sampler that is compiled already, for the same pixel values.
 pub fn samples_with(
     sampler: &mut Sampler,
     model: &Model,
@@ -52,11 +76,11 @@ pub fn samples_with(
     options: SampleOptions,
     together: Option<&dyn Collective>,
 ) -> Result<Vec<Picture>> {
-    let SampleOptions { seed, temperature } = options;
     let drawn = shared(together, count.div_ceil(sampler.batch), |batch| {
         interrupt::check()?;
-        let means = sampler.run(store, counter(seed, batch as u64), temperature)?;
-        Ok(to_bytes(&means))
+        let noise = counter(options.seed, batch as u64);
+        let values = sampler.run(store, noise, options.temperature)?;
+        bytes_of(model, &values, options, batch as u64)
     })?;
     first_pictures(model, count, &drawn)
 }

@@ -12,6 +12,7 @@
 //! | 0xffff_0001 | order of the training images ([`SHUFFLE`]) | epoch |
 //! | 0xffff_0002 | which training images are mirrored ([`MIRROR`]) | of training |
 //! | 0xffff_0003 | where random crops lie ([`CROP`]), by the image's name | |
+//! | 0xffff_0004, 0xffff_0005 | pixels that are drawn: which component ([`COMPONENT`]), and where in it ([`PIXEL`]) | the batch |
 //! | hash of a parameter's name | its first values (`rrvq_tensor::params`) | 2⁶⁴ − 1 |
 
 /// The noise that moves the bits of the layer whose samples are drawn from `stream`.
@@ -37,3 +38,9 @@ pub const MIRROR: u32 = 0xffff_0002;
 
 /// Where random crops lie.
 pub const CROP: u32 = 0xffff_0003;
+
+/// Which component of its mixture a drawn pixel is of.
+pub const COMPONENT: u32 = 0xffff_0004;
+
+/// Where in its component a drawn pixel lies.
+pub const PIXEL: u32 = 0xffff_0005;

@@ -8,12 +8,13 @@ use crate::evaluate::{EvalRecord, Evaluator, Extent};
 use crate::files::write_atomic;
 use crate::interrupt;
 use crate::latent;
+use crate::likelihood::PixelValues;
 use crate::models;
 use crate::picture::Picture;
 use crate::prior::{self, Prior};
 use crate::programs::{Decoder, Encoder, Model};
 use crate::run::Run;
-use crate::sample::{pictures_of, reconstructions, samples};
+use crate::sample::{bytes_of, reconstructions, samples};
 use crate::weights::load_weights;
 use rrvq_tensor::params::{from_safetensors, to_safetensors_bf16};
 use rrvq_tensor::rng::counter;
@@ -62,12 +63,15 @@ pub struct SampleOptions {
     pub seed: u64,
     /// 1 samples the prior as it is, 0 takes its most likely codes.
     pub temperature: f32,
+    /// What is shown of pixels.
+    pub pixels: PixelValues,
 }
 
 /// What decoding takes where codes are missing.
 const MOST_LIKELY: SampleOptions = SampleOptions {
     seed: 0,
     temperature: 0.0,
+    pixels: PixelValues::Means,
 };
 
 impl Default for SampleOptions {
@@ -75,6 +79,7 @@ impl Default for SampleOptions {
         SampleOptions {
             seed: 0,
             temperature: 1.0,
+            pixels: PixelValues::Means,
         }
     }
 }
@@ -324,18 +329,24 @@ impl Trained {
 
     /// The pictures of codes. Where the lowest layers are missing, the most likely codes of the prior take their place.
     pub fn decode(&self, codes: &Codes) -> Result<Vec<Picture>> {
-        let mut pictures = Vec::new();
-        self.fill(codes, MOST_LIKELY, |means| {
-            pictures.extend(pictures_of(&self.model, means)?);
+        self.show(codes, MOST_LIKELY)
+    }
+
+    /// The same where the prior draws the missing layers, and pixels are what the options say.
+    pub fn show(&self, codes: &Codes, options: SampleOptions) -> Result<Vec<Picture>> {
+        let mut bytes = Vec::new();
+        self.fill(codes, options, |values, batch| {
+            bytes.extend(bytes_of(&self.model, values, options, batch)?);
             Ok(())
         })?;
-        Ok(pictures)
+        let model = &self.model.config;
+        Picture::batch([model.size, model.size, model.image_channels], &bytes)
     }
 
     /// The same before rounding: means of the pixels, 0 … 255, image by image, rows first, channels last.
     pub fn decode_means(&self, codes: &Codes) -> Result<Vec<f32>> {
         let mut all = Vec::new();
-        self.fill(codes, MOST_LIKELY, |means| {
+        self.fill(codes, MOST_LIKELY, |means, _| {
             all.extend_from_slice(means);
             Ok(())
         })?;
@@ -344,20 +355,24 @@ impl Trained {
 
     /// The codes of all layers, where those of the top layers are given ([`Codes::top`]) and the prior draws the rest.
     pub fn complete(&self, codes: &Codes, options: SampleOptions) -> Result<Codes> {
-        self.fill(codes, options, |_| Ok(()))
+        let means = SampleOptions {
+            pixels: PixelValues::Means,
+            ..options
+        };
+        self.fill(codes, means, |_, _| Ok(()))
     }
 
-    /// The codes of all layers; `watch` sees the means of each batch's pixels.
+    /// The codes of all layers; `watch` sees what programs give for the pixels of each batch, and its number.
     fn fill(
         &self,
         codes: &Codes,
         options: SampleOptions,
-        mut watch: impl FnMut(&[f32]) -> Result<()>,
+        mut watch: impl FnMut(&[f32], u64) -> Result<()>,
     ) -> Result<Codes> {
         codes.check_fits(&self.no_codes())?;
         let given = codes.layers.len();
         let batch = codes.images.clamp(1, BATCH);
-        let mut decoder = Decoder::new(&self.device, &self.model, batch, given)?;
+        let mut decoder = Decoder::new(&self.device, &self.model, batch, given, options.pixels)?;
         let mut store = self.store();
         let mut all = self.no_codes();
         for (number, first) in (0..codes.images).step_by(batch).enumerate() {
@@ -375,11 +390,11 @@ impl Trained {
                 .collect();
             let slices: Vec<&[u32]> = some.iter().map(Vec::as_slice).collect();
             let noise = counter(options.seed, number as u64);
-            let means = decoder.run(&mut store, &slices, noise, options.temperature)?;
+            let values = decoder.run(&mut store, &slices, noise, options.temperature)?;
             let mut found = decoder.drawn()?;
             found.extend(some);
             all.append(here, found);
-            watch(&means[..here * self.model.image_len()])?;
+            watch(&values[..values.len() / batch * here], number as u64)?;
         }
         all.labels.clone_from(&codes.labels);
         Ok(all)
@@ -491,7 +506,7 @@ mod tests {
         let codes = model.encode(&pictures(3)).unwrap();
         let options = |seed| SampleOptions {
             seed,
-            temperature: 1.0,
+            ..SampleOptions::default()
         };
         let drawn = model.complete(&codes.top(1), options(1)).unwrap();
         assert_eq!(drawn.layers[1], codes.layers[1]);
@@ -499,6 +514,58 @@ mod tests {
         assert_eq!(drawn, model.complete(&codes.top(1), options(1)).unwrap());
         assert_ne!(drawn, model.complete(&codes.top(1), options(2)).unwrap());
         assert_eq!(model.complete(&codes, options(1)).unwrap(), codes);
+    }
+
+    /// Drawn pixels lie around the means, by which they are the same codes' pictures.
+    #[test]
+    fn pixels_are_drawn_around_their_means() {
+        const BATCHES: u64 = 6;
+        for latent in ["code", "gaussian"] {
+            let model = tiny(&["model.log_scale=-4", &format!("model.latent={latent}")]);
+            // All of the most likely latents: what is left of a sample is the noise of its pixels.
+            let options = |seed, pixels| SampleOptions {
+                seed,
+                temperature: 0.0,
+                pixels,
+            };
+            let means = model.sample(1, options(0, PixelValues::Means)).unwrap();
+            let drawn = |seed| model.sample(64, options(seed, PixelValues::Drawn)).unwrap();
+            assert_eq!(drawn(1), drawn(1));
+            let all: Vec<Picture> = (0..BATCHES).flat_map(drawn).collect();
+            assert!(all.iter().enumerate().all(|(i, p)| !all[..i].contains(p)));
+            // The spread of a logistic is π / √3 scales, of which there are 256 bytes.
+            let log_scale = model.config.model.log_scale;
+            let spread = 256.0 * log_scale.exp() * std::f64::consts::PI / 3f64.sqrt();
+            let far = 5.0 * spread / (all.len() as f64).sqrt();
+            // Nearer to black and white, drawn pixels are cut off.
+            let inner = means[0].pixels().iter().enumerate();
+            let inner = inner.filter(|(_, mean)| (64..192).contains(*mean));
+            assert!(inner.clone().count() > 48);
+            for (i, &mean) in inner {
+                let values = all.iter().map(|p| p.pixels()[i] as f64);
+                let average = values.sum::<f64>() / all.len() as f64;
+                assert!((average - mean as f64).abs() < far, "{i}: {average} {mean}");
+            }
+        }
+    }
+
+    #[test]
+    fn drawn_pixels_of_given_codes_are_noisy_reconstructions() {
+        let model = tiny(&["model.likelihood=mixture-causal", "model.mixtures=3"]);
+        let codes = model.encode(&pictures(3)).unwrap();
+        let options = |seed| SampleOptions {
+            seed,
+            pixels: PixelValues::Drawn,
+            ..SampleOptions::default()
+        };
+        let one = model.show(&codes, options(1)).unwrap();
+        assert_eq!(one, model.show(&codes, options(1)).unwrap());
+        assert_ne!(one, model.show(&codes, options(2)).unwrap());
+        assert_ne!(one, model.decode(&codes).unwrap());
+        assert_eq!(
+            model.show(&codes, MOST_LIKELY).unwrap(),
+            model.decode(&codes).unwrap()
+        );
     }
 
     #[test]

@@ -40,6 +40,7 @@ fn a_drawn_picture_is_a_sample_and_a_change_holds_what_is_above() {
     let options = SampleOptions {
         seed: 3,
         temperature: 0.8,
+        ..SampleOptions::default()
     };
     let sample = Trained::open(MODEL).unwrap().sample(1, options).unwrap();
     let opaque = sample[0].pixels().chunks(3);

@@ -3,6 +3,7 @@
 //! A kind implements [`Likelihood`]. To add one, write its file and name it in [`KINDS`].
 
 pub mod causal;
+pub mod draw;
 pub mod logistic;
 pub mod mixture;
 
@@ -88,6 +89,16 @@ pub trait Pixels<'g> {
 
     /// What a codec needs for each pixel, [n · h · w, numbers]; [`Likelihood::bins`] says how to read them.
     fn numbers(&self) -> Var<'g>;
+}
+
+/// What is shown of the distribution of each pixel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PixelValues {
+    /// Its mean, given the latents alone.
+    #[default]
+    Means,
+    /// A value drawn from it: a sample of the whole model, with the noise that the likelihood leaves to pixels.
+    Drawn,
 }
 
 /// How the numbers of a pixel are to be read: for each of `components`, its weight; a mean for each channel; 1 / s for

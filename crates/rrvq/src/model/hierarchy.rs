@@ -6,7 +6,7 @@
 use crate::config::{Backbone, GrowLast, ModelConfig, TrainConfig};
 use crate::latent::codebook::Moved;
 use crate::latent::{self, DrawMode, Drawn, Evidence, Latent, LayerInputs, Sampling};
-use crate::likelihood::{self, Pixels};
+use crate::likelihood::{self, PixelValues, Pixels};
 use crate::nn::{Builder, Geometry, Resize, layer_name};
 use rrvq_tensor::SampleMode;
 use rrvq_tensor::optim::{Exceptions, Optimiser};
@@ -184,17 +184,21 @@ impl<'g> Hierarchy<'g> {
             .reshape(&shape)
     }
 
-    /// Pictures from the prior, one top-down pass: means of the pixels in bytes.
-    pub fn generate(&self) -> Var<'g> {
-        self.complete(&[]).0
+    /// Pictures from the prior, one top-down pass: what is asked for of their pixels.
+    pub fn generate(&self, pixels: PixelValues) -> Var<'g> {
+        self.complete(&[], pixels).0
     }
 
     /// Pictures of which the codes of the top layers are given, top first, [n · M, 1] each, and the prior draws the
-    /// others: means of the pixels in bytes, and the codes of all layers, bottom first.
-    pub fn complete(&self, given: &[Var<'g>]) -> (Var<'g>, Vec<Var<'g>>) {
+    /// others: what is asked for of their pixels, and the codes of all layers, bottom first.
+    pub fn complete(&self, given: &[Var<'g>], pixels: PixelValues) -> (Var<'g>, Vec<Var<'g>>) {
         let (d, layers) = self.down(Source::Prior(given));
         let codes = layers.iter().filter_map(|layer| layer.code).collect();
-        (self.shown(d), codes)
+        let answer = match pixels {
+            PixelValues::Means => self.shown(d),
+            PixelValues::Drawn => self.decode(d).numbers(),
+        };
+        (answer, codes)
     }
 
     /// d̂_1 = enc_1(x), d̂_ℓ = enc_ℓ(d̂_{ℓ−1}).

@@ -23,7 +23,7 @@ use crate::model::hierarchy::nats_per_dim;
 use crate::picture::Picture;
 use crate::programs::{Decoder, Encoder, Model};
 use crate::run::Run;
-use crate::sample::{first_pictures, to_bytes};
+use crate::sample::{bytes_of, first_pictures};
 use crate::trained::SampleOptions;
 use crate::weights::load_weights;
 use programs::{PriorSampler, PriorScorer};
@@ -150,16 +150,19 @@ impl Prior {
         together: Option<&dyn Collective>,
         watch: &mut dyn FnMut(usize),
     ) -> Result<Vec<Picture>> {
-        let SampleOptions { seed, temperature } = options;
+        let SampleOptions {
+            seed, temperature, ..
+        } = options;
         let batch = count.clamp(1, SAMPLES_AT_ONCE);
         let mut sampler = PriorSampler::new(device, &self.model, batch)?;
-        let mut decoder = Decoder::new(device, model, batch, 1)?;
+        let mut decoder = Decoder::new(device, model, batch, 1, options.pixels)?;
         let drawn = shared(together, count.div_ceil(batch), |number| {
             let before = number * self.model.map.side;
             let mut here = |rows| watch(before + rows);
             let theta = &mut self.store;
             let codes = sampler.run(theta, seed, number as u64, temperature, &mut here)?;
-            Ok(to_bytes(&decoder.run(store, &[&codes], [0; 4], 1.0)?))
+            let values = decoder.run(store, &[&codes], [0; 4], 1.0)?;
+            bytes_of(model, &values, options, number as u64)
         })?;
         first_pictures(model, count, &drawn)
     }

@@ -10,6 +10,7 @@ use crate::config::{Config, ModelConfig, TrainConfig};
 use crate::dataset::{Batches, Dataset, check_held_out, check_shape};
 use crate::error::{Error, Remedy, Result};
 use crate::evaluate::{EvalRecord, Evaluator, Extent, each_batch};
+use crate::likelihood::PixelValues;
 use crate::model::hierarchy::{dims, nats_per_dim};
 use crate::picture::Picture;
 use crate::programs::{Decoder, Encoder, Model, StepInput, StepOutcome};
@@ -98,7 +99,7 @@ impl<'a> PriorTask<'a> {
             Ok(())
         })?;
         Ok(PriorTask {
-            decoder: Decoder::new(device, &model, SAMPLES, 1)?,
+            decoder: Decoder::new(device, &model, SAMPLES, 1, PixelValues::Means)?,
             step: PriorStep::new(device, &prior)?,
             scorer: PriorScorer::new(device, &prior, batch)?,
             sampler: PriorSampler::new(device, &prior, SAMPLES)?,

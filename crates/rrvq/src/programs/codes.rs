@@ -3,6 +3,7 @@
 use super::{Model, one};
 use crate::error::{Error, Result};
 use crate::latent;
+use crate::likelihood::PixelValues;
 use crate::model::Hierarchy;
 use rrvq_tensor::rng::counter;
 use rrvq_tensor::{DType, Data, Device, Graph, Program, Store, Var};
@@ -98,7 +99,13 @@ pub struct Decoder {
 
 impl Decoder {
     /// Compiles the down pass of `model` with the codes of the topmost `given` layers as inputs.
-    pub fn new(device: &Device, model: &Model, batch: usize, given: usize) -> Result<Self> {
+    pub fn new(
+        device: &Device,
+        model: &Model,
+        batch: usize,
+        given: usize,
+        pixels: PixelValues,
+    ) -> Result<Self> {
         check_coded(model)?;
         let graph = Graph::new();
         let hierarchy = Hierarchy::new(&graph, &model.config, batch);
@@ -107,7 +114,7 @@ impl Decoder {
             .rev()
             .map(|layer| graph.input(&name(layer), &[hierarchy.rows(layer), 1], DType::U32))
             .collect();
-        let (picture, codes) = hierarchy.complete(&top);
+        let (picture, codes) = hierarchy.complete(&top, pixels);
         let names: Vec<String> = (0..layers - given).map(name).collect();
         let mut outputs: Vec<(&str, Var<'_>)> = names
             .iter()
@@ -123,7 +130,7 @@ impl Decoder {
         })
     }
 
-    /// Means of the pixels, 0 … 255, of a whole batch; `codes` are those of the given layers, bottom first. `temperature`
+    /// Means of the pixels of a whole batch, 0 … 255, or the numbers they are drawn from; `codes` are those of the given layers, bottom first. `temperature`
     /// is that of the layers the prior draws.
     pub fn run(
         &mut self,

@@ -232,6 +232,7 @@ mod tests {
             let options = SampleOptions {
                 seed: 9,
                 temperature: 0.8,
+                ..SampleOptions::default()
             };
             assert_eq!(shown, trained.sample(1, options).unwrap(), "{changes:?}");
         }

@@ -10,6 +10,7 @@ use crate::dataset::{Batches, Dataset, Split};
 use crate::error::Result;
 use crate::evaluate::{EvalRecord, Evaluator, Extent, Usage};
 use crate::latent;
+use crate::likelihood::PixelValues;
 use crate::picture::Picture;
 use crate::programs::{Model, Sampler, Step, StepInput, StepOutcome};
 use crate::sample::samples_with;
@@ -47,7 +48,7 @@ impl<'a> ModelTask<'a> {
             true => SAMPLES,
             false => (train.batch / group.map_or(1, Group::shards)).max(SAMPLES),
         };
-        let sampler = Sampler::new(device, &model, pictures)?;
+        let sampler = Sampler::new(device, &model, pictures, PixelValues::Means)?;
         // Last: what the programs leave of the device's memory is the images'.
         batches.put_on_if_useful(device)?;
         Ok(ModelTask {
@@ -151,7 +152,7 @@ impl Task for ModelTask<'_> {
     fn samples(&mut self, shown: &mut Store) -> Result<Vec<Picture>> {
         let options = SampleOptions {
             seed: self.config.train.seed,
-            temperature: 1.0,
+            ..SampleOptions::default()
         };
         samples_with(
             &mut self.sampler,

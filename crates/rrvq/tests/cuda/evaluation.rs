@@ -2,6 +2,7 @@
 
 use crate::common::report::Report;
 use crate::common::{Slopes, gpu, named, small_models};
+use rrvq::PixelValues;
 use rrvq::dataset::Batches;
 use rrvq::dataset::{Split, bank};
 use rrvq::evaluate::{Evaluator, Extent, importance_bound};
@@ -189,7 +190,7 @@ fn check_pictures(report: &mut Report, device: &Device, model: &Model, store: im
             .unwrap()
     };
     let drawn = |device: &Device| {
-        let mut sampler = Sampler::new(device, model, 6).unwrap();
+        let mut sampler = Sampler::new(device, model, 6, PixelValues::Means).unwrap();
         sampler.run(&mut store(), counter(4, 5), 1.0).unwrap()
     };
     let (have, want) = (kept(device), kept(&Device::Cpu));

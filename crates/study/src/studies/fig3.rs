@@ -28,7 +28,7 @@ fn redrawn(trial: &Trial, layer: usize) -> Result<Vec<Picture>> {
     };
     let options = |seed| SampleOptions {
         seed,
-        temperature: 1.0,
+        ..SampleOptions::default()
     };
     let above = model.complete(&none, options(1))?.top(layers - 1 - layer);
     let drawn = model.complete(&above.repeated(SIDE), options(2))?;

@@ -6,7 +6,7 @@ use rrvq::config::Config;
 use rrvq::prior::PriorModel;
 use rrvq::prior::programs::PriorSampler;
 use rrvq::programs::{Decoder, Model, Sampler};
-use rrvq::{Device, Result};
+use rrvq::{Device, PixelValues, Result};
 use rrvq_tensor::Store;
 use rrvq_tensor::rng::counter;
 use std::time::Instant;
@@ -38,7 +38,7 @@ fn timed(repeats: usize, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
 fn top_down(device: &Device, config: &Config, repeats: usize) -> Result<f64> {
     let model = Model::new(&config.model);
     let mut store = Store::with("theta", model.layout.initial(0));
-    let mut sampler = Sampler::new(device, &model, BATCH)?;
+    let mut sampler = Sampler::new(device, &model, BATCH, PixelValues::Means)?;
     timed(repeats, || {
         sampler.run(&mut store, counter(0, 0), 1.0).map(|_| ())
     })
@@ -51,7 +51,7 @@ fn by_position(device: &Device, config: &Config, repeats: usize) -> Result<f64> 
     let mut store = Store::with("theta", prior.layout.initial(0));
     let mut theta = Store::with("theta", model.layout.initial(0));
     let mut sampler = PriorSampler::new(device, &prior, BATCH)?;
-    let mut decoder = Decoder::new(device, &model, BATCH, 1)?;
+    let mut decoder = Decoder::new(device, &model, BATCH, 1, PixelValues::Means)?;
     timed(repeats, || {
         let codes = sampler.run(&mut store, 0, 0, 1.0, &mut |_| {})?;
         decoder.run(&mut theta, &[&codes], [0; 4], 1.0).map(|_| ())
