@@ -8,6 +8,7 @@ pub use tools::*;
 
 use crate::device::Compute;
 use clap::{ArgGroup, Args as Arguments, Parser, Subcommand};
+use rrvq::PixelValues;
 use std::path::PathBuf;
 
 /// Hierarchical discrete VAEs with relaxed responsibilities: train, judge, sample, look.
@@ -241,9 +242,10 @@ pub struct Sample {
     /// 1 samples the model as it is, less is sharper, 0 takes every layer's mode
     #[arg(long, default_value_t = 1.0, value_name = "T")]
     pub temperature: f32,
-    /// Draw each pixel from its distribution instead of showing its mean: the noise that the model leaves to pixels comes with it
-    #[arg(long)]
-    pub draw_pixels: bool,
+    /// What is shown of pixels: means, or drawn from their distributions, with the noise that the model leaves to them
+    /// [default: means, but drawn where the likelihood follows earlier pixels]
+    #[arg(long, value_name = "means|drawn", value_parser = pixels)]
+    pub pixels: Option<PixelValues>,
     /// Draw codes all alike, also where the run has a PixelCNN prior (`rrvq prior`)
     #[arg(long)]
     pub uniform: bool,
@@ -377,9 +379,10 @@ pub struct Decode {
     /// The same seed draws the same codes
     #[arg(long, default_value_t = 0, value_name = "S")]
     pub seed: u64,
-    /// Draw each pixel from its distribution instead of showing its mean: the noise that the model leaves to pixels comes with it
-    #[arg(long)]
-    pub draw_pixels: bool,
+    /// What is shown of pixels: means, or drawn from their distributions, with the noise that the model leaves to them
+    /// [default: means]
+    #[arg(long, value_name = "means|drawn", value_parser = pixels)]
+    pub pixels: Option<PixelValues>,
     #[command(flatten)]
     pub compute: Compute,
 }
@@ -512,6 +515,10 @@ fn minutes(text: &str) -> Result<f64, String> {
 }
 
 /// How much a study may cost.
+fn pixels(text: &str) -> Result<PixelValues, String> {
+    text.parse().map_err(|_| "expected means or drawn".into())
+}
+
 fn scale(text: &str) -> Result<rrvq_study::framework::Scale, String> {
     let all = rrvq_study::framework::Scale::ALL;
     let found = all.into_iter().find(|scale| scale.name() == text);

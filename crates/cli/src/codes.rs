@@ -1,12 +1,12 @@
 //! `rrvq codes` and `rrvq decode`: images to integer maps and back. `rrvq models`: what is built in.
 
 use crate::args;
-use crate::commands::{check_temperature, columns, open_data, save_sheet, shown};
+use crate::commands::{check_temperature, columns, open_data, save_sheet};
 use crate::output::check_free;
 use crate::terminal::{bar, line, note};
 use rrvq::models;
 use rrvq::picture::Picture;
-use rrvq::{Codes, Error, Result, SampleOptions, Split, Trained};
+use rrvq::{Codes, Error, PixelValues, Result, SampleOptions, Split, Trained};
 use std::path::Path;
 
 pub fn codes(args: &args::Codes) -> Result<()> {
@@ -64,7 +64,7 @@ pub fn decode(args: &args::Decode) -> Result<()> {
     let options = SampleOptions {
         seed: args.seed,
         temperature: args.temperature,
-        pixels: shown(args.draw_pixels),
+        pixels: args.pixels.or(Some(PixelValues::Means)),
     };
     let pictures = trained.show(&codes, options)?;
     let size = trained.config().model.size;

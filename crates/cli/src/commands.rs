@@ -222,14 +222,6 @@ pub fn caution(trained: &Trained) {
     }
 }
 
-/// What `--draw-pixels` asks for.
-pub fn shown(draw_pixels: bool) -> PixelValues {
-    match draw_pixels {
-        true => PixelValues::Drawn,
-        false => PixelValues::Means,
-    }
-}
-
 pub fn sample(args: &args::Sample) -> Result<()> {
     with_others(args.compute, |compute, cluster| {
         sample_as(args, compute, cluster)
@@ -242,7 +234,7 @@ fn sample_as(args: &args::Sample, compute: Compute, cluster: Option<&Cluster>) -
     check_temperature(args.temperature)?;
     check_free(&args.out)?;
     let trained = Trained::open(&args.run)?.on(device);
-    if !args.draw_pixels {
+    if args.pixels == Some(PixelValues::Means) {
         caution(&trained);
     }
     let (config, mut store) = (trained.config(), trained.store());
@@ -250,7 +242,7 @@ fn sample_as(args: &args::Sample, compute: Compute, cluster: Option<&Cluster>) -
     let options = SampleOptions {
         seed: args.seed,
         temperature: args.temperature,
-        pixels: shown(args.draw_pixels),
+        pixels: args.pixels,
     };
     if args.uniform && config.model.layers() > 1 {
         return Err(Error::new(format!(

@@ -156,12 +156,12 @@ fn pixels_are_drawn_where_asked_for() {
         scratch.read(out)
     };
     let means = sample("means.png", &[]);
-    let drawn = sample("drawn.png", &["--draw-pixels"]);
+    let drawn = sample("drawn.png", &["--pixels", "drawn"]);
     assert_ne!(drawn, means);
-    assert_eq!(drawn, sample("again.png", &["--draw-pixels"]));
+    assert_eq!(drawn, sample("again.png", &["--pixels", "drawn"]));
     assert_ne!(
         drawn,
-        sample("other.png", &["--draw-pixels", "--seed", "1"])
+        sample("other.png", &["--pixels", "drawn", "--seed", "1"])
     );
     scratch
         .run(&["codes", "run", "again.png", "--out", "tokens.safetensors"])
@@ -173,7 +173,7 @@ fn pixels_are_drawn_where_asked_for() {
     };
     assert_ne!(
         decode("shown.png", &[]),
-        decode("noisy.png", &["--draw-pixels"])
+        decode("noisy.png", &["--pixels", "drawn"])
     );
 }
 

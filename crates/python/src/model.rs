@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use rrvq::dataset::Images;
 use rrvq::evaluate::{Extent, importance_bound};
 use rrvq::picture::Picture;
-use rrvq::{Codes, PixelValues, SampleOptions, Split, Trained};
+use rrvq::{Codes, SampleOptions, Split, Trained};
 use std::path::PathBuf;
 
 /// Images an importance bound works on at once.
@@ -139,13 +139,10 @@ impl Model {
         count: usize,
         seed: u64,
         temperature: f32,
-        draw_pixels: bool,
+        pixels: Option<&str>,
     ) -> PyResult<Bound<'py, PyArray4<u8>>> {
         let trained = &self.trained;
-        let pixels = match draw_pixels {
-            true => PixelValues::Drawn,
-            false => PixelValues::Means,
-        };
+        let pixels = pixels.map(str::parse).transpose().map_err(told)?;
         let options = SampleOptions {
             seed,
             temperature,

@@ -35,7 +35,7 @@ pub(crate) fn bytes_of(
     options: SampleOptions,
     batch: u64,
 ) -> Result<Vec<u8>> {
-    if options.pixels == PixelValues::Means {
+    if options.shown(&model.config) == PixelValues::Means {
         return Ok(to_bytes(values));
     }
     let kind = likelihood::of(&model.config);
@@ -63,7 +63,12 @@ pub fn samples(
     options: SampleOptions,
     together: Option<&dyn Collective>,
 ) -> Result<Vec<Picture>> {
-    let mut sampler = Sampler::new(device, model, count.clamp(1, 64), options.pixels)?;
+    let mut sampler = Sampler::new(
+        device,
+        model,
+        count.clamp(1, 64),
+        options.shown(&model.config),
+    )?;
     samples_with(&mut sampler, model, store, count, options, together)
 }
 

@@ -1,14 +1,14 @@
 //! A trained model, wherever it comes from: images to codes, codes to images, samples, bits per dim.
 
 use crate::codes::{CodeMap, Codes};
-use crate::config::Config;
+use crate::config::{Config, ModelConfig};
 use crate::dataset::{Dataset, Split};
 use crate::error::{Error, Result};
 use crate::evaluate::{EvalRecord, Evaluator, Extent};
 use crate::files::write_atomic;
 use crate::interrupt;
 use crate::latent;
-use crate::likelihood::PixelValues;
+use crate::likelihood::{self, PixelValues};
 use crate::models;
 use crate::picture::Picture;
 use crate::prior::{self, Prior};
@@ -63,15 +63,22 @@ pub struct SampleOptions {
     pub seed: u64,
     /// 1 samples the prior as it is, 0 takes its most likely codes.
     pub temperature: f32,
-    /// What is shown of pixels.
-    pub pixels: PixelValues,
+    /// What is shown of pixels; none for what suits the likelihood ([`Likelihood::shows`](crate::likelihood::Likelihood::shows)).
+    pub pixels: Option<PixelValues>,
+}
+
+impl SampleOptions {
+    /// What is shown of pixels of a model.
+    pub fn shown(&self, config: &ModelConfig) -> PixelValues {
+        self.pixels.unwrap_or(likelihood::of(config).shows())
+    }
 }
 
 /// What decoding takes where codes are missing.
 const MOST_LIKELY: SampleOptions = SampleOptions {
     seed: 0,
     temperature: 0.0,
-    pixels: PixelValues::Means,
+    pixels: Some(PixelValues::Means),
 };
 
 impl Default for SampleOptions {
@@ -79,7 +86,7 @@ impl Default for SampleOptions {
         SampleOptions {
             seed: 0,
             temperature: 1.0,
-            pixels: PixelValues::Means,
+            pixels: None,
         }
     }
 }
@@ -356,7 +363,7 @@ impl Trained {
     /// The codes of all layers, where those of the top layers are given ([`Codes::top`]) and the prior draws the rest.
     pub fn complete(&self, codes: &Codes, options: SampleOptions) -> Result<Codes> {
         let means = SampleOptions {
-            pixels: PixelValues::Means,
+            pixels: Some(PixelValues::Means),
             ..options
         };
         self.fill(codes, means, |_, _| Ok(()))
@@ -372,7 +379,13 @@ impl Trained {
         codes.check_fits(&self.no_codes())?;
         let given = codes.layers.len();
         let batch = codes.images.clamp(1, BATCH);
-        let mut decoder = Decoder::new(&self.device, &self.model, batch, given, options.pixels)?;
+        let mut decoder = Decoder::new(
+            &self.device,
+            &self.model,
+            batch,
+            given,
+            options.shown(&self.model.config),
+        )?;
         let mut store = self.store();
         let mut all = self.no_codes();
         for (number, first) in (0..codes.images).step_by(batch).enumerate() {
@@ -526,7 +539,7 @@ mod tests {
             let options = |seed, pixels| SampleOptions {
                 seed,
                 temperature: 0.0,
-                pixels,
+                pixels: Some(pixels),
             };
             let means = model.sample(1, options(0, PixelValues::Means)).unwrap();
             let drawn = |seed| model.sample(64, options(seed, PixelValues::Drawn)).unwrap();
@@ -555,10 +568,16 @@ mod tests {
         let codes = model.encode(&pictures(3)).unwrap();
         let options = |seed| SampleOptions {
             seed,
-            pixels: PixelValues::Drawn,
+            pixels: Some(PixelValues::Drawn),
             ..SampleOptions::default()
         };
         let one = model.show(&codes, options(1)).unwrap();
+        // Nobody has to ask: the means of such a likelihood are no pictures.
+        let unasked = SampleOptions {
+            pixels: None,
+            ..options(1)
+        };
+        assert_eq!(one, model.show(&codes, unasked).unwrap());
         assert_eq!(one, model.show(&codes, options(1)).unwrap());
         assert_ne!(one, model.show(&codes, options(2)).unwrap());
         assert_ne!(one, model.decode(&codes).unwrap());

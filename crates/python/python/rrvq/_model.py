@@ -177,12 +177,13 @@ class Model:
         return self.native.complete(code_maps(codes), seed, check_temperature(temperature))
 
     def sample(
-        self, n: int, seed: int = 0, temperature: float = 1.0, draw_pixels: bool = False
+        self, n: int, seed: int = 0, temperature: float = 1.0, pixels: Optional[str] = None
     ) -> NDArray[np.uint8]:
         """`n` images from the prior; from the PixelCNN where the model's run has one.
 
         The same seed gives the same images, on every machine. A temperature of 1 samples the prior as it is, 0 takes
-        its most likely codes. Pixels are the means of their distributions; with `draw_pixels` they are drawn from them.
+        its most likely codes. Pixels are "means" of their distributions or "drawn" from them; drawn
+        without being asked for where the model's likelihood follows earlier pixels.
 
         >>> import rrvq
         >>> images = rrvq.load("tiles-2").sample(4, seed=7, temperature=0.8)
@@ -190,7 +191,7 @@ class Model:
         ((4, 32, 32, 3), 'uint8')
         """
         n, seed = check_whole("n", n, 1), check_whole("seed", seed, 0)
-        return self.native.sample(n, seed, check_temperature(temperature), bool(draw_pixels))
+        return self.native.sample(n, seed, check_temperature(temperature), pixels)
 
     def interpolate(self, first: Any, second: Any, n: int = 8, fill: bool = False) -> NDArray[np.uint8]:
         """`n` images from one image to another, both ends included, through their codes.

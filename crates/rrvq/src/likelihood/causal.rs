@@ -18,7 +18,7 @@
 //! each. Bits per dim are then what files take, without a correction fitted after training.
 
 use super::mixture::{self, BIN, Mixture};
-use super::{Bins, Likelihood, Pixels};
+use super::{Bins, Likelihood, PixelValues, Pixels};
 use crate::config::ModelConfig;
 use crate::nn::Builder;
 use rrvq_tensor::Var;
@@ -102,9 +102,14 @@ impl Likelihood for Kind {
         "the mixture; its means follow the errors of the pixels before, its scales their size"
     }
 
+    /// Its means alone are no picture.
+    fn shows(&self) -> PixelValues {
+        PixelValues::Drawn
+    }
+
     fn caution(&self) -> Option<&'static str> {
         Some(
-            "pictures are the decoder's means, and this likelihood leaves most of a picture to the pixels before: they may be grey",
+            "what is shown are the decoder's means, and this likelihood leaves most of a picture to the pixels before: they may be grey",
         )
     }
 

@@ -11,6 +11,7 @@ use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::nn::Builder;
 use rrvq_tensor::Var;
+use std::str::FromStr;
 
 /// Every kind of likelihood, in the order help texts list them.
 pub static KINDS: &[&dyn Likelihood] = &[
@@ -48,7 +49,12 @@ pub trait Likelihood: Sync {
     /// One line on what it is, for help texts.
     fn about(&self) -> &'static str;
 
-    /// What whoever looks at pictures of such a model should know.
+    /// What samples show, where nobody asks for the other.
+    fn shows(&self) -> PixelValues {
+        PixelValues::Means
+    }
+
+    /// What whoever looks at the means of such a model should know.
     fn caution(&self) -> Option<&'static str> {
         None
     }
@@ -92,13 +98,38 @@ pub trait Pixels<'g> {
 }
 
 /// What is shown of the distribution of each pixel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PixelValues {
     /// Its mean, given the latents alone.
-    #[default]
     Means,
     /// A value drawn from it: a sample of the whole model, with the noise that the likelihood leaves to pixels.
     Drawn,
+}
+
+impl PixelValues {
+    /// Both.
+    pub const ALL: [PixelValues; 2] = [PixelValues::Means, PixelValues::Drawn];
+
+    /// Its word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            PixelValues::Means => "means",
+            PixelValues::Drawn => "drawn",
+        }
+    }
+}
+
+impl FromStr for PixelValues {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        let found = PixelValues::ALL.into_iter().find(|p| p.name() == word);
+        found.ok_or_else(|| {
+            Error::new(format!(
+                "\"{word}\" cannot be shown of pixels; expected \"means\" or \"drawn\""
+            ))
+        })
+    }
 }
 
 /// How the numbers of a pixel are to be read: for each of `components`, its weight; a mean for each channel; 1 / s for

@@ -155,7 +155,7 @@ impl Prior {
         } = options;
         let batch = count.clamp(1, SAMPLES_AT_ONCE);
         let mut sampler = PriorSampler::new(device, &self.model, batch)?;
-        let mut decoder = Decoder::new(device, model, batch, 1, options.pixels)?;
+        let mut decoder = Decoder::new(device, model, batch, 1, options.shown(&model.config))?;
         let drawn = shared(together, count.div_ceil(batch), |number| {
             let before = number * self.model.map.side;
             let mut here = |rows| watch(before + rows);

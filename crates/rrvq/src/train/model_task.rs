@@ -10,7 +10,6 @@ use crate::dataset::{Batches, Dataset, Split};
 use crate::error::Result;
 use crate::evaluate::{EvalRecord, Evaluator, Extent, Usage};
 use crate::latent;
-use crate::likelihood::PixelValues;
 use crate::picture::Picture;
 use crate::programs::{Model, Sampler, Step, StepInput, StepOutcome};
 use crate::sample::samples_with;
@@ -48,7 +47,8 @@ impl<'a> ModelTask<'a> {
             true => SAMPLES,
             false => (train.batch / group.map_or(1, Group::shards)).max(SAMPLES),
         };
-        let sampler = Sampler::new(device, &model, pictures, PixelValues::Means)?;
+        let shows = SampleOptions::default().shown(&model.config);
+        let sampler = Sampler::new(device, &model, pictures, shows)?;
         // Last: what the programs leave of the device's memory is the images'.
         batches.put_on_if_useful(device)?;
         Ok(ModelTask {

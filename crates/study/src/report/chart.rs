@@ -5,7 +5,7 @@
 //! they draw and bring fonts or rasterisers along.
 
 use super::ticks::Axis;
-use super::{STYLE, escape};
+use super::{CHART_STYLE, escape};
 use std::fmt::Write;
 
 /// A chart of one or more lines over a common axis.
@@ -44,6 +44,28 @@ impl Series {
             points,
         }
     }
+
+    /// Whether there is nothing to draw a line through.
+    pub(super) fn is_a_point(&self) -> bool {
+        self.points.len() == 1
+    }
+
+    /// Of its dots.
+    pub(super) fn radius(&self) -> f64 {
+        if self.is_a_point() { LONELY } else { DOT }
+    }
+
+    /// What stands beside its name in the legend, 28 wide from a place on.
+    fn sign(&self, look: usize, (left, middle): (f64, f64)) -> String {
+        match self.is_a_point() {
+            true => format!(
+                "<circle class=\"dot look{look}\" cx=\"{}\" cy=\"{middle}\" r=\"{}\"/>",
+                left + 14.0,
+                self.radius()
+            ),
+            false => format!("<path class=\"line look{look}\" d=\"M{left} {middle}h28\"/>"),
+        }
+    }
 }
 
 pub(super) const WIDTH: f64 = 720.0;
@@ -52,6 +74,10 @@ pub(super) const LEFT: f64 = 64.0;
 pub(super) const RIGHT: f64 = 20.0;
 pub(super) const ABOVE: f64 = 14.0;
 pub(super) const BELOW: f64 = 52.0;
+
+/// Radius of a dot, on a line and where there is none.
+const DOT: f64 = 3.0;
+const LONELY: f64 = 5.0;
 
 /// Above and below the axes, in a file of its own.
 pub(super) const TITLE: f64 = 24.0;
@@ -96,8 +122,8 @@ impl Chart {
         let rows = self.series.len().div_ceil(LEGEND_COLUMNS);
         let height = HEIGHT + TITLE + LEGEND_ROW * rows as f64 + ABOVE;
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart file\" viewBox=\"0 0 {WIDTH} {height}\">\n\
-             <style>\n{STYLE}</style>\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart file\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\">\n\
+             <style>\n{CHART_STYLE}</style>\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
              <text x=\"{LEFT}\" y=\"20\" class=\"title\">{}</text>\n<g transform=\"translate(0 {TITLE})\">\n",
             escape(&self.title)
         );
@@ -109,7 +135,8 @@ impl Chart {
             let (look, line, text) = (number % LOOKS, base - 4.0, left + 36.0);
             let _ = writeln!(
                 svg,
-                "<path class=\"line look{look}\" d=\"M{left} {line}h28\"/><text x=\"{text}\" y=\"{base}\">{}</text>",
+                "{}<text x=\"{text}\" y=\"{base}\">{}</text>",
+                series.sign(look, (left, line)),
                 escape(&series.name)
             );
         }
@@ -215,8 +242,9 @@ impl Chart {
             let look = number % LOOKS;
             let _ = writeln!(
                 html,
-                "<li><svg viewBox=\"0 0 28 8\" width=\"28\" height=\"8\" aria-hidden=\"true\">\
-                 <path class=\"line look{look}\" d=\"M0 4H28\"/></svg>{}</li>",
+                "<li><svg viewBox=\"0 0 28 10\" width=\"28\" height=\"10\" aria-hidden=\"true\">\
+                 {}</svg>{}</li>",
+                series.sign(look, (0.0, 5.0)),
                 escape(&series.name)
             );
         }
@@ -249,6 +277,7 @@ pub(super) fn pieces(series: &Series, x: &Axis, y: &Axis) -> Vec<Vec<(f64, f64)>
 
 fn draw_line(html: &mut String, series: &Series, look: usize, x: &Axis, y: &Axis, dots: bool) {
     let mut path = String::new();
+    let radius = series.radius();
     for piece in &pieces(series, x, y) {
         for (number, (px, py)) in piece.iter().enumerate() {
             let pen = if number == 0 { 'M' } else { 'L' };
@@ -260,10 +289,13 @@ fn draw_line(html: &mut String, series: &Series, look: usize, x: &Axis, y: &Axis
                 let (cx, cy) = (across_x(*px), across_y(*py));
                 let _ = writeln!(
                     html,
-                    "<circle class=\"dot look{look}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\"/>"
+                    "<circle class=\"dot look{look}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"{radius}\"/>"
                 );
             }
         }
+    }
+    if series.is_a_point() {
+        return;
     }
     let _ = writeln!(
         html,
@@ -335,7 +367,9 @@ mod tests {
 
     #[test]
     fn single_points_are_dots_and_nothing_is_said_so() {
-        assert!(drawn(vec![(1.0, 1.0)], false).contains("<circle"));
+        let point = drawn(vec![(1.0, 1.0)], false);
+        assert_eq!(point.matches("<circle").count(), 2, "also in the legend");
+        assert_eq!(point.matches(" d=\"\"").count(), 0, "{point}");
         assert!(drawn(vec![], false).contains("no data yet"));
     }
 
@@ -355,6 +389,8 @@ mod tests {
         assert_eq!(svg.matches(">first</text>").count(), 4);
         assert_eq!(svg.matches("<circle").count(), 8);
         assert_eq!(chart.to_html().matches("<circle").count(), 8);
+        // A style for boxes of a page would move a drawing within its frame.
+        assert!(!svg.contains("padding") && svg.contains(".look0"));
     }
 
     #[test]

@@ -33,6 +33,9 @@ use rrvq::picture::Picture;
 use std::fmt::Write;
 use std::path::Path;
 
+/// Colours, and what a chart needs, inside a page or in a file of its own.
+const CHART_STYLE: &str = include_str!("chart.css");
+/// The rest of a page.
 const STYLE: &str = include_str!("style.css");
 
 /// A page under construction.
@@ -164,7 +167,7 @@ impl Report {
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+             <title>{title}</title>\n<style>\n{CHART_STYLE}{STYLE}</style>\n</head>\n\
              <body>\n<main>\n<h1>{title}</h1>\n{}</main>\n</body>\n</html>\n",
             self.body
         )

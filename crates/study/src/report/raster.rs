@@ -59,6 +59,12 @@ impl Canvas {
         self.draw(&Line::new(at(from), at(to)).into_styled(style));
     }
 
+    fn dot(&mut self, centre: (f64, f64), radius: f64, colour: Rgb888) {
+        let style = PrimitiveStyle::with_fill(colour);
+        let across = (2.0 * radius * SCALE) as u32 + 1;
+        self.draw(&Circle::with_center(at(centre), across).into_styled(style));
+    }
+
     fn text(&mut self, text: &str, place: (f64, f64), colour: Rgb888, align: Alignment) {
         let style = TextStyleBuilder::new().alignment(align);
         let style = style.baseline(Baseline::Middle).build();
@@ -151,9 +157,8 @@ impl Chart {
                     canvas.line(pair[0], pair[1], colour, 3);
                 }
                 if self.dots || points.len() == 1 {
-                    let style = PrimitiveStyle::with_fill(colour);
                     for point in points {
-                        canvas.draw(&Circle::with_center(at(point), 13).into_styled(style));
+                        canvas.dot(point, series.radius(), colour);
                     }
                 }
             }
@@ -162,7 +167,11 @@ impl Chart {
         for (number, series) in self.series.iter().enumerate() {
             let left = LEFT + width * (number % LEGEND_COLUMNS) as f64;
             let base = TITLE + HEIGHT + LEGEND_ROW * (number / LEGEND_COLUMNS + 1) as f64 - 10.0;
-            canvas.line((left, base), (left + 28.0, base), LINES[number % LOOKS], 5);
+            let colour = LINES[number % LOOKS];
+            match series.is_a_point() {
+                true => canvas.dot((left + 14.0, base), series.radius(), colour),
+                false => canvas.line((left, base), (left + 28.0, base), colour, 5),
+            }
             canvas.text(&series.name, (left + 34.0, base), INK, Alignment::Left);
         }
         let shape = [canvas.size.height as usize, canvas.size.width as usize, 3];
