@@ -232,6 +232,7 @@ fn check_model(model: &ModelConfig) -> Result<()> {
         )));
     }
     above_zero("model.block_scale", model.block_factor())?;
+    above_zero("model.kernel_scale", model.kernel_scale)?;
     check_maps(model)?;
     check_extent(model)?;
     match &model.codes {
@@ -564,6 +565,8 @@ mod tests {
             ("model.log_scale=inf", "model.log_scale"),
             ("model.mixtures=0", "model.mixtures"),
             ("model.block_scale=0", "model.block_scale"),
+            ("model.kernel_scale=0", "model.kernel_scale"),
+            ("model.kernel_scale=inf", "model.kernel_scale"),
             ("model.commitment=-1", "model.commitment"),
             ("model.codebook_decay=1", "model.codebook_decay"),
             ("model.codebook_revive=nan", "model.codebook_revive"),

@@ -38,6 +38,8 @@ section! {
         ladder_blocks: usize = 0,
         /// What a residual block's last convolution is multiplied by: a number, or "depth" (1/√N, N being the layers times `blocks`).
         block_scale: BlockScale = BlockScale::Constant(0.1),
+        /// Standard deviation of the kernels' directions at the start. Only their ratio to the learning rate matters: larger ones turn more slowly at first.
+        kernel_scale: f64 = 0.05,
         /// Prior of the top layer: "learnt" or "uniform".
         top: Top = Top::Learnt,
         /// What the prior makes of the features above: "embedding" (its responsibilities) or "direct" (logits of codes).
