@@ -440,6 +440,9 @@ pub struct Study {
     /// Train N models of a study at a time, each in a process of its own: small models leave most of a large GPU idle
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: u8,
+    /// Say what would be trained, how long, and what there is of it already; train nothing
+    #[arg(long)]
+    pub plan: bool,
     /// Train the model of this file, as one of the processes of --jobs
     #[arg(long, value_name = "FILE", hide = true)]
     pub job: Option<PathBuf>,

@@ -212,6 +212,7 @@ const COMMANDS: [(&str, &[&str]); 34] = [
             "--minutes",
             "--seeds",
             "--jobs",
+            "--plan",
             "--run",
             "--out",
         ],

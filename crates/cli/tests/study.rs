@@ -108,7 +108,30 @@ fn sections_stay_runs_are_used_again_and_interrupted_ones_resumed() {
         .run(&[&train[..], &["--steps", "4", "--out", run]].concat())
         .done();
     assert!(said.contains("saved at step 1 of 4"), "{said}");
+    let plan = |more: &[&str]| {
+        let args = ["study", "mlp", "--seeds", "1", "--out", "out", "--plan"];
+        scratch.run(&[&args[..], more].concat()).done()
+    };
+    let said = plan(&["--scale", "smoke"]);
+    assert!(
+        said.contains("at step 1 of 4") && said.contains("1 model to train"),
+        "{said}"
+    );
     study("mlp");
+    let said = plan(&["--scale", "smoke"]);
+    assert!(
+        said.contains("finished") && said.contains("0 models to train"),
+        "{said}"
+    );
+    let said = plan(&["--scale", "full", "--minutes", "6"]);
+    assert!(
+        said.contains("to be trained") && said.contains("for 6 minutes in all"),
+        "{said}"
+    );
+    assert!(
+        !scratch.path("out/runs/full").exists(),
+        "a plan trains nothing"
+    );
     let first = scratch.checkpoint(run);
     assert_eq!(scratch.logged(run, "eval"), [1, 4]);
     let page = String::from_utf8(scratch.read("out/index.html")).unwrap();

@@ -125,7 +125,11 @@ impl<'g> Builder<'g> {
     ) -> Var<'g> {
         let g = self.graph;
         let out = per_output.iter().product();
-        let v = g.param(&format!("{name}.v"), shape, Init::Normal(self.config.kernel_scale as f32));
+        let v = g.param(
+            &format!("{name}.v"),
+            shape,
+            Init::Normal(self.config.kernel_scale as f32),
+        );
         let gain = g.param(&format!("{name}.g"), &[out], Init::Constant(1.0));
         let bias = g.param(&format!("{name}.b"), &[out], Init::Constant(0.0));
         let inverse_norm = (v.square().sum_to(&per_output) + 1e-12).rsqrt();

@@ -5,11 +5,13 @@
 //! studies can be run one at a time; the page is assembled from all that are there.
 
 mod page;
+mod plan;
 mod runs;
 mod section;
 mod side_by_side;
 
 pub use page::PAGE;
+pub use plan::{Budget, Planned, State, plan};
 pub use runs::{Attempt, Trial, Wanted, first_images};
 pub use section::{Claim, Section, Stored, Verdict};
 pub use side_by_side::do_job;
@@ -229,26 +231,30 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Those of the studies that have their data, and those that do not.
+fn able<'s>(
+    studies: &[&'s dyn Study],
+    folders: &BTreeMap<&'static str, PathBuf>,
+) -> (Vec<&'s dyn Study>, Vec<&'s dyn Study>) {
+    studies.iter().partition(|study| {
+        let wants = study.data();
+        let has = |name: &&str| *name == "swatches" || folders.contains_key(name);
+        wants.is_empty() || wants.iter().any(has)
+    })
+}
+
 /// Runs studies in turn and assembles the page after each. One that fails does not keep the others from running; what
 /// failed is told at the end.
 pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow) -> Result<()> {
     let folders = folders(&settings.data)?;
-    let usable = |study: &dyn Study| {
-        let wants = study.data();
-        wants.is_empty()
-            || wants
-                .iter()
-                .any(|n| *n == "swatches" || folders.contains_key(n))
-    };
-    let (able, unable): (Vec<&&dyn Study>, Vec<&&dyn Study>) =
-        studies.iter().partition(|s| usable(**s));
+    let (able, unable) = able(studies, &folders);
     for study in unable {
         let why = format!("it needs {}", study.data().join(" or "));
         if studies.len() == 1 {
             let what = format!("study {}: {why}", study.name());
             return Err(Error::with_remedy(what, Remedy::DataFolder));
         }
-        follow.left_out(*study, &why);
+        follow.left_out(study, &why);
     }
     let expected = |study: &dyn Study| {
         let minutes = study.minutes(settings.scale);
@@ -257,13 +263,13 @@ pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow)
     let (mut spent, mut planned, mut failed) = (0.0, 0.0, Vec::new());
     let mut unused: BTreeSet<&String> = settings.runs.keys().collect();
     for (number, study) in able.iter().enumerate() {
-        let left: f64 = able[number..].iter().map(|s| expected(**s)).sum();
+        let left: f64 = able[number..].iter().map(|s| expected(*s)).sum();
         // What came before tells how fast this machine is, unless its runs were there already.
         let pace: f64 = if planned > 0.0 { spent / planned } else { 1.0 };
-        follow.started(number + 1, able.len(), **study, left * pace.max(0.5));
+        follow.started(number + 1, able.len(), *study, left * pace.max(0.5));
         let begin = Instant::now();
         let mut used = BTreeSet::new();
-        match one(**study, settings, &folders, follow, &mut used) {
+        match one(*study, settings, &folders, follow, &mut used) {
             (Ok(stored), _) => follow.finished(&stored),
             (Err(error), true) => return Err(error),
             (Err(error), false) => failed.push((study.name(), error)),
@@ -271,7 +277,7 @@ pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow)
         unused.retain(|name| !used.contains(*name));
         page::write(&settings.out, STUDIES)?;
         spent += begin.elapsed().as_secs_f64() / 60.0;
-        planned += expected(**study);
+        planned += expected(*study);
     }
     match failed.len() {
         0 if !unused.is_empty() => {

@@ -1,6 +1,7 @@
 //! The models a study trains: once each, whichever study asks first.
 
-use super::{Context, Scale};
+use super::Context;
+use super::plan::Budget;
 use rrvq::config::{Config, Schedule};
 use rrvq::dataset::{Dataset, Split};
 use rrvq::evaluate::{EvalRecord, Extent};
@@ -9,13 +10,13 @@ use rrvq::picture::Picture;
 use rrvq::run::{Existing, Run};
 use rrvq::train::log::{Record, read};
 use rrvq::{Error, Event, Result, TrainOptions, Trained, Trainer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
 /// Steps of a smoke run.
-const SMOKE_STEPS: usize = 4;
+pub(super) const SMOKE_STEPS: usize = 4;
 /// Evaluations in a run whose steps follow from minutes.
 const EVALUATIONS: usize = 8;
 
@@ -177,8 +178,7 @@ impl Context<'_> {
             .filter(|model| !self.is_finished(model))
             .map(|model| (model.folder(), model))
             .collect();
-        let in_turn = missing.len().div_ceil(self.settings.jobs.max(1)).max(1);
-        self.share = self.settings.minutes.map(|m| m / in_turn as f64);
+        self.settle_share(models);
         if self.settings.jobs > 1 && missing.len() > 1 {
             let missing: Vec<&Wanted> = missing.into_values().collect();
             self.diverged = self.side_by_side(&missing)?;
@@ -186,12 +186,29 @@ impl Context<'_> {
         Ok(())
     }
 
+    /// Shares the study's minutes among the models that are not finished, where the command has some for it.
+    pub(super) fn settle_share(&mut self, models: &[Wanted]) {
+        let missing: BTreeSet<String> = models
+            .iter()
+            .filter(|model| !self.is_finished(model))
+            .map(Wanted::folder)
+            .collect();
+        let in_turn = missing.len().div_ceil(self.settings.jobs.max(1)).max(1);
+        self.share = self.settings.minutes.map(|m| m / in_turn as f64);
+    }
+
+    /// Steps that were made of a run, and of how many; none where there is nothing of it.
+    pub(super) fn steps_of(&self, wanted: &Wanted) -> Option<(usize, usize)> {
+        let trained = Trained::of_run(self.run_of(wanted)?).ok()?;
+        Some((trained.step() as usize, trained.config().train.steps))
+    }
+
     fn run_of(&self, wanted: &Wanted) -> Option<Run> {
         Run::open(self.settings.runs_folder().join(wanted.folder())).ok()
     }
 
     /// The folder of a run that was trained elsewhere, and the name it was given by.
-    fn given_for(&self, wanted: &Wanted) -> Option<(String, PathBuf)> {
+    pub(super) fn given_for(&self, wanted: &Wanted) -> Option<(String, PathBuf)> {
         let (seeded, plain) = (wanted.folder(), &wanted.name);
         let names = [(&seeded, true), (plain, wanted.config.train.seed == 0)];
         names.into_iter().find_map(|(name, counts)| {
@@ -200,7 +217,7 @@ impl Context<'_> {
         })
     }
 
-    fn is_finished(&self, wanted: &Wanted) -> bool {
+    pub(super) fn is_finished(&self, wanted: &Wanted) -> bool {
         if self.given_for(wanted).is_some() {
             return true;
         }
@@ -283,15 +300,9 @@ impl Context<'_> {
         minutes: Option<f64>,
         data: &dyn Dataset,
     ) -> Result<()> {
-        let planned = match self.settings.scale {
-            Scale::Smoke => None,
-            Scale::Quick => wanted.quick_minutes,
-            Scale::Full => wanted.full_minutes,
-        };
-        match (self.settings.scale, minutes.or(planned)) {
-            (Scale::Smoke, None) => config.train.steps = SMOKE_STEPS,
-            (_, None) => {}
-            (_, Some(minutes)) => {
+        match self.budget(wanted, minutes) {
+            Budget::Steps(steps) => config.train.steps = steps,
+            Budget::Minutes(minutes) => {
                 // A plateau is found in epochs, which a run of minutes does not have.
                 config.train.schedule = Schedule::Cosine;
                 let pace = self.seconds_a_step(config, data)?;
@@ -408,6 +419,7 @@ fn check_same(found: &Config, wanted: &Wanted, run: &Run) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Scale;
     use super::*;
 
     struct Nobody;

@@ -20,7 +20,7 @@ const DEPTHS: [(usize, &str, usize); 6] = [
 
 /// Minutes of training of each model.
 const QUICK_MINUTES: f64 = 0.6;
-const FULL_MINUTES: f64 = 6.0;
+const FULL_MINUTES: f64 = 3.0;
 
 fn wanted(
     context: &Context<'_>,

@@ -6,7 +6,7 @@ use rrvq::{Error, Result};
 /// Steps of a small model at the quick scale.
 const QUICK_STEPS: usize = 600;
 /// Minutes of a model at the full scale.
-const FULL_MINUTES: f64 = 8.0;
+const FULL_MINUTES: f64 = 4.0;
 /// Of a model of Figure 1, whose batches are twice as large.
 const QUICK_STEPS_OF_FIGURE_1: usize = 400;
 

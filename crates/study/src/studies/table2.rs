@@ -176,7 +176,7 @@ impl Study for Table2 {
         match scale {
             Scale::Smoke => 0.2,
             Scale::Quick => 1.5,
-            Scale::Full => 12.0,
+            Scale::Full => 10.0,
         }
     }
 

@@ -118,7 +118,7 @@ impl Study for Table3 {
         match scale {
             Scale::Smoke => 0.5,
             Scale::Quick => 5.8,
-            Scale::Full => 90.0,
+            Scale::Full => 70.0,
         }
     }
 

@@ -1,0 +1,122 @@
+//! What a command would train, without training anything.
+
+use super::runs::Wanted;
+use super::{Context, Follow, Scale, Settings, Study, able, folders};
+use rrvq::Result;
+use rrvq::run::Run;
+use rrvq::train::Watch;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A model that a study asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// The study.
+    pub study: &'static str,
+    /// The name of its run folder.
+    pub run: String,
+    /// How long it is trained.
+    pub budget: Budget,
+    /// What there is of it.
+    pub state: State,
+}
+
+/// How long a model is trained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// Until so many steps are made.
+    Steps(usize),
+    /// About so many minutes.
+    Minutes(f64),
+}
+
+/// What there is of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// Nothing yet.
+    Missing,
+    /// Some of its steps.
+    Interrupted {
+        /// Steps made.
+        step: usize,
+        /// Steps in all.
+        of: usize,
+    },
+    /// All of it.
+    Finished,
+    /// A run that was trained elsewhere takes its place.
+    Given(PathBuf),
+    /// A study before this one asks for it too.
+    Shared(&'static str),
+}
+
+/// The models of all studies that have their data, in the order they would be trained.
+pub fn plan(studies: &[&dyn Study], settings: &Settings) -> Result<Vec<Planned>> {
+    let folders = folders(&settings.data)?;
+    let mut first: BTreeMap<String, &'static str> = BTreeMap::new();
+    let mut all = Vec::new();
+    for study in able(studies, &folders).0 {
+        let mut nobody = Nobody;
+        let mut context = Context::new(settings, &folders, &mut nobody);
+        let models = study.models(&context)?;
+        context.settle_share(&models);
+        for model in models {
+            let run = model.folder();
+            let state = match first.get(&run) {
+                Some(&other) if other != study.name() => State::Shared(other),
+                Some(_) => continue,
+                None => context.state(&model)?,
+            };
+            first.entry(run.clone()).or_insert(study.name());
+            let budget = context.budget(&model, context.share);
+            all.push(Planned {
+                study: study.name(),
+                run,
+                budget,
+                state,
+            });
+        }
+    }
+    Ok(all)
+}
+
+impl Context<'_> {
+    /// How long a model is trained, where a study's minutes were settled or not.
+    pub(super) fn budget(&self, wanted: &Wanted, minutes: Option<f64>) -> Budget {
+        let planned = match self.settings.scale {
+            Scale::Smoke => None,
+            Scale::Quick => wanted.quick_minutes,
+            Scale::Full => wanted.full_minutes,
+        };
+        match (self.settings.scale, minutes.or(planned)) {
+            (_, Some(minutes)) => Budget::Minutes(minutes),
+            (Scale::Smoke, None) => Budget::Steps(super::runs::SMOKE_STEPS),
+            (_, None) => Budget::Steps(wanted.config.train.steps),
+        }
+    }
+
+    fn state(&self, wanted: &Wanted) -> Result<State> {
+        if let Some((_, dir)) = self.given_for(wanted) {
+            // A folder that is no run is told before hours of training.
+            Run::open(&dir)?;
+            return Ok(State::Given(dir));
+        }
+        Ok(match self.steps_of(wanted) {
+            None => State::Missing,
+            Some(_) if self.is_finished(wanted) => State::Finished,
+            Some((step, of)) => State::Interrupted { step, of },
+        })
+    }
+}
+
+struct Nobody;
+
+impl Follow for Nobody {
+    fn training(&mut self, run: &str) -> Box<dyn Watch> {
+        unreachable!("a plan trains nothing, not even {run}")
+    }
+
+    fn side_by_side(&mut self, _jobs: &[PathBuf], _at_a_time: usize) -> Result<()> {
+        unreachable!("a plan trains nothing")
+    }
+}
