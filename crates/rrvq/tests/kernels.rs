@@ -1,7 +1,7 @@
 //! Every CUDA kernel of the model's programs compiles, for the oldest GPU we take and for the one we aim at. Needs
 //! NVRTC but no GPU.
 
-use rrvq::PixelValues;
+use rrvq::SampleOptions;
 use rrvq::bench::StepBench;
 use rrvq::config::{
     Backbone, CodeStart, CodebookRule, Config, Estimator, Grow, PriorKind, Sample, Top,
@@ -70,7 +70,8 @@ fn plans_in(
     let mut judged = vec![("weight", scored.log_weight.expect("asked for"))];
     judged.extend(scored.codes.first().map(|&codes| ("codes", codes)));
     let sampler = Graph::new();
-    let picture = Hierarchy::new(&sampler, &model.config, bench.batch).generate(PixelValues::Means);
+    let pixels = SampleOptions::default().shown(&model.config);
+    let picture = Hierarchy::new(&sampler, &model.config, bench.batch).generate(pixels);
     let first = graph();
     let hierarchy =
         Hierarchy::with_builder(Builder::initialising(&first, &model.config), bench.batch);
