@@ -310,7 +310,10 @@ impl Context<'_> {
             }
         }
         let train = &mut config.train;
-        train.warmup = train.warmup.min(train.steps / 10);
+        // In a handful of steps the whole rate would be there at once, which not every model stands.
+        if train.steps >= 10 * SMOKE_STEPS {
+            train.warmup = train.warmup.min(train.steps / 10);
+        }
         train.eval_every = train.steps.div_ceil(EVALUATIONS);
         train.eval_images = self.by_scale(16, 256, 2000);
         train.early_images = self.by_scale(0, 256, 1024);
