@@ -517,11 +517,12 @@ fn minutes(text: &str) -> Result<f64, String> {
     }
 }
 
-/// How much a study may cost.
+/// What is shown of pixels.
 fn pixels(text: &str) -> Result<PixelValues, String> {
     text.parse().map_err(|_| "expected means or drawn".into())
 }
 
+/// How much a study may cost.
 fn scale(text: &str) -> Result<rrvq_study::framework::Scale, String> {
     let all = rrvq_study::framework::Scale::ALL;
     let found = all.into_iter().find(|scale| scale.name() == text);

@@ -42,7 +42,6 @@ pub fn quality(args: &args::Quality) -> Result<()> {
     let device = args.compute.open()?;
     check_temperature(args.temperature)?;
     let trained = Trained::open(&args.run)?.on(device.clone());
-    caution(&trained);
     let mut config = trained.config().clone();
     if let Some(dir) = &args.data {
         config.data.dir = Some(dir.clone());

@@ -52,7 +52,7 @@ impl Series {
 
     /// Of its dots.
     pub(super) fn radius(&self) -> f64 {
-        if self.is_a_point() { LONELY } else { DOT }
+        if self.is_a_point() { POINT } else { DOT }
     }
 
     /// What stands beside its name in the legend, 28 wide from a place on.
@@ -77,7 +77,7 @@ pub(super) const BELOW: f64 = 52.0;
 
 /// Radius of a dot, on a line and where there is none.
 const DOT: f64 = 3.0;
-const LONELY: f64 = 5.0;
+const POINT: f64 = 5.0;
 
 /// Above and below the axes, in a file of its own.
 pub(super) const TITLE: f64 = 24.0;
