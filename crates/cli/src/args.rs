@@ -430,6 +430,9 @@ pub struct Study {
     /// Minutes of training for each study, shared by its runs, instead of what the scale has
     #[arg(long, value_name = "M", value_parser = minutes)]
     pub minutes: Option<f64>,
+    /// Multiply the steps and minutes that the scale has for each model: 0.25 for a first look, 4 for a long night
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
+    pub budget: f64,
     /// Seeds of each model, instead of what the scale has
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: Option<u16>,
@@ -514,6 +517,14 @@ fn minutes(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(m) if (0.0..=1e6).contains(&m) => Ok(m),
         _ => Err("expected a number of minutes, such as 5 or 0.5".into()),
+    }
+}
+
+/// What budgets are multiplied by.
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(s) if s > 0.0 && s <= 1e3 => Ok(s),
+        _ => Err("expected a number above 0, such as 0.25 or 2".into()),
     }
 }
 

@@ -26,9 +26,10 @@ impl Drop for Job {
 
 impl Job {
     fn start(file: &Path, at_a_time: usize) -> Result<Job> {
-        let name = file
-            .file_stem()
-            .map_or_else(String::new, |name| name.to_string_lossy().into());
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+        // Behind the model's name is the process that wants it.
+        let name = stem.rsplit_once('.').map_or(&*stem, |(name, _)| name);
+        let name = name.to_string();
         let trouble =
             |error| Error::new(format!("cannot start a process to train {name}: {error}"));
         let said = file.with_extension("said");
@@ -65,14 +66,14 @@ impl Job {
     }
 }
 
-/// Trains the models of these files, so many at a time. Once one has failed, no other is started; those that are being
-/// trained are waited for, and their runs stay.
+/// Trains the models of these files, so many at a time. One that fails keeps no other from being trained, and is told at the
+/// end; the runs of the others stay.
 pub fn train(files: &[PathBuf], at_a_time: usize) -> Result<()> {
     let (mut waiting, mut running) = (files.iter().enumerate(), Vec::new());
     let (mut failed, mut handed_on) = (None, false);
     loop {
         let stopped = terminal::interrupt().is_set();
-        while running.len() < at_a_time && failed.is_none() && !stopped {
+        while running.len() < at_a_time && !stopped {
             let Some((number, file)) = waiting.next() else {
                 break;
             };

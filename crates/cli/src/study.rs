@@ -35,6 +35,7 @@ pub fn study(args: &args::Study) -> Result<()> {
         minutes: args.minutes,
         seeds: args.seeds.map(usize::from),
         runs: args.run.iter().cloned().collect(),
+        budget: args.budget,
         jobs: args.jobs.into(),
     };
     if args.plan {
@@ -117,6 +118,10 @@ impl framework::Follow for Progress {
 
     fn training(&mut self, run: &str) -> Box<dyn Watch> {
         Box::new(Follow::quiet(run))
+    }
+
+    fn waiting(&mut self, run: &str) {
+        line(format!("  {run}: another process trains it; waiting"));
     }
 
     fn side_by_side(&mut self, files: &[PathBuf], at_a_time: usize) -> Result<()> {

@@ -210,6 +210,7 @@ const COMMANDS: [(&str, &[&str]); 34] = [
             "--device",
             "--precision",
             "--minutes",
+            "--budget",
             "--seeds",
             "--jobs",
             "--plan",

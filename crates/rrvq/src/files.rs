@@ -155,32 +155,38 @@ impl Lock {
     /// Takes `folder`, or says which process has it.
     pub fn take(folder: &Path) -> Result<Lock> {
         let path = folder.join(Self::NAME);
+        Lock::try_file(&path)?.ok_or_else(|| {
+            let who = fs::read_to_string(&path).unwrap_or_default();
+            Error::new(format!(
+                "{} is in use by {}; wait until it ends, or choose another folder",
+                folder.display(),
+                match who.trim() {
+                    "" => "another process",
+                    who => who,
+                }
+            ))
+        })
+    }
+
+    /// Takes the file at `path`, which is made for it and removed after; nothing if another process has it.
+    pub fn try_file(path: &Path) -> Result<Option<Lock>> {
         loop {
             let mut options = File::options();
             options.read(true).write(true).create(true).truncate(false);
-            let failed = |error| Error::io("write", &path, error);
-            let file = options.open(&path).map_err(failed)?;
+            let failed = |error| Error::io("write", path, error);
+            let file = options.open(path).map_err(failed)?;
             match file.try_lock() {
                 // Some file systems have no locks; a run there is not worse off than without one.
                 Ok(()) | Err(TryLockError::Error(_)) => {}
-                Err(TryLockError::WouldBlock) => {
-                    let who = fs::read_to_string(&path).unwrap_or_default();
-                    return Err(Error::new(format!(
-                        "{} is in use by {}; wait until it ends, or choose another folder",
-                        folder.display(),
-                        match who.trim() {
-                            "" => "another process",
-                            who => who,
-                        }
-                    )));
-                }
+                Err(TryLockError::WouldBlock) => return Ok(None),
             }
             // The holder before us may have removed the file between our opening and locking it.
-            if same_file(&file, &path) {
+            if same_file(&file, path) {
                 let who = format!("process {}\n", std::process::id());
                 file.set_len(0).map_err(failed)?;
                 (&file).write_all(who.as_bytes()).map_err(failed)?;
-                return Ok(Lock { _file: file, path });
+                let path = path.into();
+                return Ok(Some(Lock { _file: file, path }));
             }
         }
     }

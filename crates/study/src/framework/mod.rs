@@ -96,6 +96,8 @@ pub struct Settings {
     pub seeds: Option<usize>,
     /// Run folders that were trained elsewhere, by the name that a study has for the run, with its seed or without.
     pub runs: BTreeMap<String, PathBuf>,
+    /// What all budgets of the scale are multiplied by, where no minutes are named.
+    pub budget: f64,
     /// Models of a study that are trained at a time, each by a process of its own if there are several.
     pub jobs: usize,
 }
@@ -118,6 +120,7 @@ impl Settings {
         }
         words.extend(self.minutes.map(|m| format!("--minutes {m}")));
         words.extend(self.seeds.map(|n| format!("--seeds {n}")));
+        words.extend((self.budget != 1.0).then(|| format!("--budget {}", self.budget)));
         words.extend((self.jobs > 1).then(|| format!("--jobs {}", self.jobs)));
         words.extend(self.runs.keys().map(|name| format!("--run {name}=DIR")));
         words.push("--out DIR".into());
@@ -131,6 +134,8 @@ pub trait Follow {
     fn started(&mut self, _number: usize, _all: usize, _study: &dyn Study, _minutes_left: f64) {}
     /// A model is about to be trained.
     fn training(&mut self, run: &str) -> Box<dyn Watch>;
+    /// Another process trains the model; it is waited for.
+    fn waiting(&mut self, _run: &str) {}
     /// Has each of these files given to [`do_job`] by a process of its own, with the same settings, so many at a time.
     fn side_by_side(&mut self, jobs: &[PathBuf], at_a_time: usize) -> Result<()>;
     /// A study has written its section.
@@ -158,6 +163,8 @@ pub struct Context<'a> {
     asked: BTreeSet<String>,
     /// Models that diverged when they were trained side by side, by their folders, and how.
     diverged: BTreeMap<String, String>,
+    /// Models that were trained at a lower rate than they were meant to, and what the page says of each.
+    slowed: BTreeMap<String, String>,
 }
 
 impl<'a> Context<'a> {
@@ -178,6 +185,7 @@ impl<'a> Context<'a> {
             planned: BTreeSet::new(),
             asked: BTreeSet::new(),
             diverged: BTreeMap::new(),
+            slowed: BTreeMap::new(),
         }
     }
 
@@ -258,7 +266,10 @@ pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow)
     }
     let expected = |study: &dyn Study| {
         let minutes = study.minutes(settings.scale);
-        settings.minutes.map_or(minutes, |m| m.max(minutes * 0.2))
+        let part = settings.budget;
+        settings
+            .minutes
+            .map_or(minutes * part.max(0.2), |m| m.max(minutes * 0.2))
     };
     let (mut spent, mut planned, mut failed) = (0.0, 0.0, Vec::new());
     let mut unused: BTreeSet<&String> = settings.runs.keys().collect();
@@ -320,7 +331,7 @@ fn one(
                 study.name()
             )));
         }
-        for said in context.given.values() {
+        for said in context.given.values().chain(context.slowed.values()) {
             section.paragraph(said);
         }
         let minutes = begin.elapsed().as_secs_f64() / 60.0;

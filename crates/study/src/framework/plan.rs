@@ -83,15 +83,20 @@ pub fn plan(studies: &[&dyn Study], settings: &Settings) -> Result<Vec<Planned>>
 impl Context<'_> {
     /// How long a model is trained, where a study's minutes were settled or not.
     pub(super) fn budget(&self, wanted: &Wanted, minutes: Option<f64>) -> Budget {
-        let planned = match self.settings.scale {
-            Scale::Smoke => None,
-            Scale::Quick => wanted.quick_minutes,
-            Scale::Full => wanted.full_minutes,
+        let (steps, planned) = match self.settings.scale {
+            Scale::Smoke => (None, None),
+            Scale::Quick => (None, wanted.quick_minutes),
+            Scale::Full => (wanted.full_steps, wanted.full_minutes),
         };
-        match (self.settings.scale, minutes.or(planned)) {
-            (_, Some(minutes)) => Budget::Minutes(minutes),
-            (Scale::Smoke, None) => Budget::Steps(super::runs::SMOKE_STEPS),
-            (_, None) => Budget::Steps(wanted.config.train.steps),
+        let part = self.settings.budget;
+        let of = |steps: usize| ((steps as f64 * part).round() as usize).max(1);
+        match (self.settings.scale, minutes, planned) {
+            (_, Some(minutes), _) => Budget::Minutes(minutes),
+            (_, None, Some(minutes)) => Budget::Minutes(minutes * part),
+            (Scale::Smoke, ..) => Budget::Steps(super::runs::SMOKE_STEPS),
+            (Scale::Quick, ..) => Budget::Steps(of(wanted.config.train.steps)),
+            // What is small at the full scale too takes seconds there.
+            (Scale::Full, ..) => Budget::Steps(steps.map_or(wanted.config.train.steps, of)),
         }
     }
 

@@ -5,6 +5,7 @@ use super::plan::Budget;
 use rrvq::config::{Config, Schedule};
 use rrvq::dataset::{Dataset, Split};
 use rrvq::evaluate::{EvalRecord, Extent};
+use rrvq::files::Lock;
 use rrvq::latent::codebook;
 use rrvq::picture::Picture;
 use rrvq::run::{Existing, Run};
@@ -13,10 +14,12 @@ use rrvq::{Error, Event, Result, TrainOptions, Trained, Trainer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Steps of a smoke run.
 pub(super) const SMOKE_STEPS: usize = 4;
+/// How often a model that diverges is tried again at half the rate.
+const HALVINGS: usize = 2;
 /// Evaluations in a run whose steps follow from minutes.
 const EVALUATIONS: usize = 8;
 
@@ -27,10 +30,14 @@ pub struct Wanted {
     pub name: String,
     /// Its settings; `train.steps` is what it takes at the quick scale.
     pub config: Config,
-    /// Minutes of training at the full scale in place of steps.
+    /// Its steps at the full scale, where they are others.
+    pub full_steps: Option<usize>,
+    /// Minutes of training at the full scale in place of steps, for comparisons at equal cost.
     pub full_minutes: Option<f64>,
     /// Minutes of training at the quick scale in place of steps, for comparisons at equal cost.
     pub quick_minutes: Option<f64>,
+    /// Whether diverging is a result; otherwise it is trained again at half the rate.
+    pub may_diverge: bool,
 }
 
 impl Wanted {
@@ -39,8 +46,10 @@ impl Wanted {
         Ok(Wanted {
             name: name.into(),
             config: Config::preset(name)?,
+            full_steps: None,
             full_minutes: None,
             quick_minutes: None,
+            may_diverge: false,
         })
     }
 
@@ -72,9 +81,9 @@ impl Wanted {
         self
     }
 
-    /// The same with so many steps at the quick scale and minutes at the full one.
-    pub fn budget(mut self, quick_steps: usize, full_minutes: f64) -> Wanted {
-        (self.config.train.steps, self.full_minutes) = (quick_steps, Some(full_minutes));
+    /// The same with so many steps at the quick scale and at the full one.
+    pub fn budget(mut self, quick_steps: usize, full_steps: usize) -> Wanted {
+        (self.config.train.steps, self.full_steps) = (quick_steps, Some(full_steps));
         self
     }
 
@@ -143,7 +152,7 @@ pub fn first_images(data: &dyn Dataset, split: Split, count: usize) -> Result<Ve
 }
 
 impl Context<'_> {
-    /// Trains models, or finds them trained; one that diverges is an error.
+    /// Trains models, or finds them trained; one that diverges at every rate that is tried is an error.
     pub fn train(&mut self, wanted: Vec<Wanted>) -> Result<Vec<Trial>> {
         let trials = self.attempt(wanted)?.into_iter();
         trials.map(|trial| trial.map_err(Error::new)).collect()
@@ -180,7 +189,13 @@ impl Context<'_> {
             .collect();
         self.settle_share(models);
         if self.settings.jobs > 1 && missing.len() > 1 {
-            let missing: Vec<&Wanted> = missing.into_values().collect();
+            let mut missing: Vec<&Wanted> = missing.into_values().collect();
+            // The longest first, so that none is left to run alone at the end.
+            let length = |model: &&Wanted| match self.budget(model, self.share) {
+                Budget::Steps(steps) => steps as f64,
+                Budget::Minutes(minutes) => minutes,
+            };
+            missing.sort_by(|a, b| length(b).total_cmp(&length(a)));
             self.diverged = self.side_by_side(&missing)?;
         }
         Ok(())
@@ -231,7 +246,47 @@ impl Context<'_> {
             && last.is_some_and(|last| last.step as u64 >= t.step()))
     }
 
+    /// Trains a model, or finds it trained; at half the rate where it diverges and that is no result, and again.
     pub(super) fn one(&mut self, wanted: &Wanted, minutes: Option<f64>) -> Result<Trial> {
+        let _claim = self.claim(wanted)?;
+        let mut rate = wanted.config.train.lr;
+        for _ in 0..HALVINGS {
+            match self.at_rate(wanted, minutes, rate) {
+                Err(Error::Diverged { .. }) if !wanted.may_diverge => {
+                    rate /= 2.0;
+                    let dir = self.settings.runs_folder().join(wanted.folder());
+                    std::fs::remove_dir_all(&dir)
+                        .map_err(|error| Error::io("remove", &dir, error))?;
+                }
+                other => return other,
+            }
+        }
+        self.at_rate(wanted, minutes, rate)
+    }
+
+    /// Keeps other processes from training the same model; waits for one that does.
+    fn claim(&mut self, wanted: &Wanted) -> Result<Option<Lock>> {
+        if self.given_for(wanted).is_some() {
+            return Ok(None);
+        }
+        let folder = self.settings.runs_folder();
+        std::fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, error))?;
+        let path = folder.join(format!("{}.claim", wanted.folder()));
+        let mut told = false;
+        loop {
+            if let Some(lock) = Lock::try_file(&path)? {
+                return Ok(Some(lock));
+            }
+            if !told {
+                self.follow.waiting(&wanted.folder());
+                told = true;
+            }
+            rrvq::interrupt::check()?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn at_rate(&mut self, wanted: &Wanted, minutes: Option<f64>, rate: f64) -> Result<Trial> {
         let data = self.open(&wanted.config)?;
         if let Some((name, dir)) = self.given_for(wanted) {
             let run = Run::open(&dir)?;
@@ -251,6 +306,7 @@ impl Context<'_> {
         };
         config.data.dir = self.folders.get(config.data.name.as_str()).cloned();
         if there.is_none() {
+            config.train.lr = rate;
             self.plan(&mut config, wanted, minutes, data.as_ref())?;
         }
         if !self.is_finished(wanted) {
@@ -273,7 +329,18 @@ impl Context<'_> {
                 )));
             }
         }
-        self.trial(wanted, Run::open(&dir)?, data)
+        let trial = self.trial(wanted, Run::open(&dir)?, data)?;
+        let found = trial.trained.config().train.lr;
+        let own = wanted.config.train.lr;
+        let halved = |times: usize| own / (1 << times) as f64;
+        if (1..=HALVINGS).any(|times| found == halved(times)) {
+            let said = format!(
+                "{} diverged at a rate of {own} and was trained at {found}.",
+                wanted.name
+            );
+            self.slowed.insert(wanted.folder(), said);
+        }
+        Ok(trial)
     }
 
     /// A run as a study sees it.
@@ -300,11 +367,13 @@ impl Context<'_> {
         minutes: Option<f64>,
         data: &dyn Dataset,
     ) -> Result<()> {
+        // A plateau is found in epochs, which a run of minutes does not have.
+        if config.train.schedule == Schedule::Plateau {
+            config.train.schedule = Schedule::Cosine;
+        }
         match self.budget(wanted, minutes) {
             Budget::Steps(steps) => config.train.steps = steps,
             Budget::Minutes(minutes) => {
-                // A plateau is found in epochs, which a run of minutes does not have.
-                config.train.schedule = Schedule::Cosine;
                 let pace = self.seconds_a_step(config, data)?;
                 config.train.steps = ((minutes * 60.0 / pace) as usize).max(SMOKE_STEPS);
             }
@@ -449,6 +518,7 @@ mod tests {
                 minutes: Some(30.0),
                 seeds: None,
                 runs: BTreeMap::new(),
+                budget: 1.0,
                 jobs,
             };
             let folders = ["cifar10", "svhn"]

@@ -19,8 +19,10 @@ struct Job {
     name: String,
     /// The settings, as a configuration file.
     config: String,
+    full_steps: Option<usize>,
     full_minutes: Option<f64>,
     quick_minutes: Option<f64>,
+    may_diverge: bool,
     /// Minutes instead of what the scale has.
     minutes: Option<f64>,
     /// Afterwards, the sentence that says how it diverged, if it did.
@@ -46,8 +48,10 @@ impl Job {
         Ok(Wanted {
             name: self.name.clone(),
             config: Config::read(&self.config, &path.display().to_string())?,
+            full_steps: self.full_steps,
             full_minutes: self.full_minutes,
             quick_minutes: self.quick_minutes,
+            may_diverge: self.may_diverge,
         })
     }
 }
@@ -70,12 +74,15 @@ impl Context<'_> {
         std::fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, error))?;
         let mut files = Files(Vec::new());
         for one in wanted {
-            let path = folder.join(format!("{}.job", one.folder()));
+            // Several studies may train into one folder at a time.
+            let path = folder.join(format!("{}.{}.job", one.folder(), std::process::id()));
             let job = Job {
                 name: one.name.clone(),
                 config: one.config.to_toml()?,
+                full_steps: one.full_steps,
                 full_minutes: one.full_minutes,
                 quick_minutes: one.quick_minutes,
+                may_diverge: one.may_diverge,
                 minutes: self.share,
                 diverged: None,
             };

@@ -21,8 +21,10 @@ pub struct Compression;
 const HIGHEST: f64 = 1.5;
 /// A curve that ends below this share of it tells nothing of the highest rates.
 const REACHED: f64 = 0.8;
-/// Minutes of a model at the full scale.
-const FULL_MINUTES: f64 = 4.0;
+/// Steps of a model at the full scale, and settings there: small batches make more steps of the same images, and gradients that all
+/// count the same keep the upper layers.
+const FULL_STEPS: usize = 16_000;
+const FULL_SETTINGS: [&str; 2] = ["train.batch=64", "train.clip=5"];
 
 /// Rate without headers, and PSNR.
 type Point = (f64, f64);
@@ -74,14 +76,14 @@ fn wanted(context: &Context<'_>, data: &str) -> Result<Vec<(String, Wanted)>> {
         let worths = context.by_scale(&kind.worths[0][..1], kind.worths[0], kind.worths[1]);
         for worth in worths {
             let plain = Wanted::preset(preset)?.on(data);
-            let own = context.by_scale(kind.quick, kind.quick, &[]);
+            let own = context.by_scale(kind.quick, kind.quick, &FULL_SETTINGS);
             let low = if data == "celeba" { &[] } else { kind.low };
             let setting = format!("train.bit_worth={worth}");
             let settings = [own, low, &[setting.as_str()]].concat();
             let name = format!("{}-{}-{worth}", plain.name, kind.name);
             let model = plain.with(&name, &settings)?;
             let said = format!("{}, a bit worth {worth}", kind.name);
-            all.push((said, model.budget(kind.steps, FULL_MINUTES)));
+            all.push((said, model.budget(kind.steps, FULL_STEPS)));
         }
     }
     Ok(all)
@@ -170,33 +172,19 @@ fn ahead(ours: &[Point], theirs: &[Point]) -> (Verdict, String) {
     (verdict, told.join("; "))
 }
 
-/// Writes the images with a model's codes: the likeliest, and those that a search finds to be worth their bits.
-fn rows(trial: &Trial, images: &[Image], said: &str, search: bool) -> Result<Vec<Row>> {
+/// Writes the images with a model's likeliest codes, in one file.
+fn row(trial: &Trial, images: &[Image], said: &str) -> Result<Row> {
     let (mut workers, identity) = trial.trained.workers()?;
     let mut contest = Contest {
         workers: &mut workers,
         identity,
         images,
         lossy: true,
-        search,
+        search: false,
         watch: &|_| {},
         together: None,
     };
-    let mut rows = Vec::new();
-    for search in [false, true].into_iter().take(1 + search as usize) {
-        let options = Options {
-            search,
-            bit_worth: search.then_some(trial.trained.config().train.bit_worth),
-            ..Options::default()
-        };
-        let said = if search {
-            format!("{said}, searched")
-        } else {
-            said.into()
-        };
-        rows.push(ours::in_one_file(&mut contest, images, &options, said)?);
-    }
-    Ok(rows)
+    ours::in_one_file(&mut contest, images, &Options::default(), said.into())
 }
 
 /// Images, what our files show, and the others in as many bytes.
@@ -259,7 +247,7 @@ impl Study for Compression {
         let data = context.available(self.data())[0];
         let (said, models): (Vec<String>, Vec<Wanted>) = wanted(context, data)?.into_iter().unzip();
         let trials = context.train(models)?;
-        let (count, search) = context.by_scale((4, false), (100, false), (500, true));
+        let count = context.by_scale(4, 100, 500);
         let mut images = Vec::new();
         for (i, picture) in trials[0]
             .images(Split::Test, count)?
@@ -272,7 +260,7 @@ impl Study for Compression {
         }
         let mut comparison = Comparison::of(&images);
         for (trial, said) in trials.iter().zip(&said) {
-            comparison.lossy.extend(rows(trial, &images, said, search)?);
+            comparison.lossy.push(row(trial, &images, said)?);
         }
         comparison.add_rivals(&images, &|_| {});
         rrvq::interrupt::check()?;

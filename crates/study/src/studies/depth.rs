@@ -1,5 +1,6 @@
 //! "Performance increases as we increase the number of layers": bits against depth at equal cost.
 
+use super::models::with_steps;
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
 use crate::report::{Chart, Series};
 use rrvq::Result;
@@ -35,9 +36,11 @@ fn wanted(
         format!("model.repeat={repeat}"),
     ];
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let mut wanted = base
+    let wanted = base
         .with(&format!("depth-{depth:02}-cifar10"), &settings)?
         .on(data);
+    let steps = wanted.config.train.steps;
+    let mut wanted = with_steps(context, wanted, steps, steps)?;
     (wanted.quick_minutes, wanted.full_minutes) = (Some(QUICK_MINUTES), Some(FULL_MINUTES));
     Ok(wanted)
 }
