@@ -73,6 +73,9 @@ impl Identity {
         if model.config.grow_last != GrowLast::Once {
             hash.update(format!("grow_last={}\n", settings["grow_last"]).as_bytes());
         }
+        if model.config.neighbours != 6 {
+            hash.update(format!("neighbours={}\n", settings["neighbours"]).as_bytes());
+        }
         if model.config.causal_gain != 0.0 {
             hash.update(format!("causal_gain={}\n", settings["causal_gain"]).as_bytes());
         }

@@ -13,13 +13,15 @@ use super::pixels::Coder;
 use super::stack::cost;
 use rrvq::dataset::{Dataset, Split};
 use rrvq::error::{Error, Remedy, Result};
-pub use rrvq::likelihood::causal::PLACES;
-use rrvq::likelihood::causal::{LARGEST, NEAR};
+use rrvq::likelihood::causal::{LARGEST, NEAR, PLACES};
 use rrvq::trained::NamedTensor;
 
 /// Sizes of the near errors, in scales and summed, that part the classes.
 const EDGES: [f32; 8] = [0.5, 1.5, 2.5, 3.5, 4.5, 6.0, 8.0, 11.0];
 pub const CLASSES: usize = EDGES.len() + 1;
+
+/// Neighbours whose pulls are fitted, the first so many of [`PLACES`].
+const FITTED: usize = 6;
 
 /// Names of the two tensors in a packed file.
 const PULL: &str = "neighbours.pull";
@@ -28,7 +30,7 @@ const NARROWING: &str = "neighbours.narrowing";
 /// Of each channel: how far the mean follows the error of each neighbour, and what 1 / s is multiplied by in each class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Neighbours {
-    pub pull: Vec<[f32; PLACES.len()]>,
+    pub pull: Vec<[f32; FITTED]>,
     pub narrowing: Vec<[f32; CLASSES]>,
 }
 
@@ -36,7 +38,7 @@ impl Neighbours {
     /// Such that nothing follows from them.
     fn silent(channels: usize) -> Neighbours {
         Neighbours {
-            pull: vec![[0.0; PLACES.len()]; channels],
+            pull: vec![[0.0; FITTED]; channels],
             narrowing: vec![[1.0; CLASSES]; channels],
         }
     }
@@ -47,7 +49,7 @@ impl Neighbours {
         [
             (
                 PULL.into(),
-                vec![channels, PLACES.len()],
+                vec![channels, FITTED],
                 self.pull.as_flattened(),
             ),
             (
@@ -73,7 +75,7 @@ impl Neighbours {
             place.copy_from_slice(values);
             Ok(true)
         };
-        let pull = read(PULL, PLACES.len(), out.pull.as_flattened_mut())?;
+        let pull = read(PULL, FITTED, out.pull.as_flattened_mut())?;
         let narrowing = read(NARROWING, CLASSES, out.narrowing.as_flattened_mut())?;
         match (pull, narrowing) {
             (true, true) => Ok(Some(out)),
@@ -134,10 +136,16 @@ impl Errors {
     /// The same for a likelihood that was trained to follow errors, from its numbers of the pixel; see
     /// [`rrvq::likelihood::causal`].
     #[inline(always)]
-    pub fn causal(&self, numbers: &[f32], pixel: usize, channel: usize) -> (f32, f32) {
+    pub fn causal(
+        &self,
+        numbers: &[f32],
+        neighbours: usize,
+        pixel: usize,
+        channel: usize,
+    ) -> (f32, f32) {
         let at = self.at(pixel, channel);
         let (mut shift, mut near) = (0.0, 0.0);
-        for (k, place) in PLACES.into_iter().enumerate() {
+        for (k, &place) in PLACES[..neighbours].iter().enumerate() {
             let [error, inverse] = self.neighbour(at, place);
             shift += numbers[k * self.channels + channel] * error;
             if k < NEAR {
@@ -145,7 +153,7 @@ impl Errors {
                 near += size / (1.0 + size / LARGEST);
             }
         }
-        let growth = numbers[PLACES.len() * self.channels + channel];
+        let growth = numbers[neighbours * self.channels + channel];
         (shift, 1.0 / (1.0 + growth * near))
     }
 
@@ -197,7 +205,7 @@ pub fn fit(
         ));
     }
     let bins = networks.bins();
-    if bins.causal {
+    if bins.neighbours > 0 {
         return Err(Error::new(format!(
             "a model whose model.likelihood is \"{}\" follows the pixels before by its training; pack it without fitting neighbours",
             config.likelihood
@@ -226,7 +234,7 @@ pub fn fit(
     };
 
     // How far means follow: least squares, each sample weighed by how sharp the network was there.
-    const N: usize = PLACES.len();
+    const N: usize = FITTED;
     let mut sums = vec![[[0.0f64; N + 1]; N]; channels];
     let mut coder = Coder::new(bins, side, Some(Neighbours::silent(channels)));
     let mut gather = |tile: &Tile, numbers: &[f32]| {
@@ -237,7 +245,8 @@ pub fn fit(
                 let at = errors.at(pixel, channel);
                 let [error, inverse] = errors.samples[at].map(f64::from);
                 let weight = inverse.min(SHARPEST).powi(2);
-                let around = PLACES.map(|place| errors.neighbour(at, place)[0] as f64);
+                let around: [f64; N] =
+                    std::array::from_fn(|k| errors.neighbour(at, PLACES[k])[0] as f64);
                 for (row, a) in sums.iter_mut().zip(around) {
                     for (sum, b) in row.iter_mut().zip(around.iter().chain([&error])) {
                         *sum += weight * a * b;
@@ -345,11 +354,19 @@ mod tests {
         for pixel in 0..16 {
             let (y, x) = ((pixel / side) as isize, (pixel % side) as isize);
             for (i, (up, left)) in PLACES.into_iter().enumerate() {
-                let mut only = Neighbours::silent(channels);
-                only.pull[1][i] = 1.0;
-                let (shift, _) = errors.hint(&only, pixel, 1);
-                assert_eq!(shift, value(y - up as isize, x - left), "{pixel} {i}");
-                assert_eq!(errors.hint(&only, pixel, 0), (0.0, 1.0));
+                let there = value(y - up as isize, x - left);
+                // Pulls of each neighbour and growths, of both channels.
+                let mut numbers = vec![0.0; (PLACES.len() + 1) * channels];
+                numbers[i * channels + 1] = 1.0;
+                let (shift, _) = errors.causal(&numbers, PLACES.len(), pixel, 1);
+                assert_eq!(shift, there, "{pixel} {i}");
+                if i < FITTED {
+                    let mut only = Neighbours::silent(channels);
+                    only.pull[1][i] = 1.0;
+                    let (shift, _) = errors.hint(&only, pixel, 1);
+                    assert_eq!(shift, there, "{pixel} {i}");
+                    assert_eq!(errors.hint(&only, pixel, 0), (0.0, 1.0));
+                }
             }
         }
         errors.forget();

@@ -175,7 +175,7 @@ pub struct Coder {
 impl Coder {
     /// For tiles of so many pixels a side.
     pub fn new(bins: Bins, side: usize, neighbours: Option<Neighbours>) -> Coder {
-        let remembers = bins.causal || neighbours.is_some();
+        let remembers = bins.neighbours > 0 || neighbours.is_some();
         Coder {
             errors: Errors::new(if remembers { side } else { 0 }, bins.channels),
             neighbours,
@@ -351,13 +351,14 @@ impl Coder {
     /// Moves means and scales of the channel that was prepared by the errors of its neighbours.
     #[inline(always)]
     fn listen(&mut self, pixel: usize, numbers: &[f32], channel: usize) {
-        let (shift, narrowing) = if self.bins.causal {
+        let (shift, narrowing) = if self.bins.neighbours > 0 {
             // Errors are told by the weights before any channel of the pixel was seen.
             let mean = self.weighted_by(self.given.iter(), |g, i| g.means[i]);
             let scale = self.weighted_by(self.given.iter(), |g, i| 1.0 / g.inverses[i]);
             self.whole = [mean.clamp(-causal::BORDER, causal::BORDER), 1.0 / scale];
             let own = &numbers[self.bins.of_components()..self.bins.numbers()];
-            self.errors.causal(own, pixel, channel)
+            self.errors
+                .causal(own, self.bins.neighbours, pixel, channel)
         } else if let Some(neighbours) = &self.neighbours {
             self.whole = [
                 self.weighted(|g, i| g.means[i]),
@@ -377,7 +378,7 @@ impl Coder {
     /// Notes how far the network was off.
     #[inline(always)]
     fn note(&mut self, pixel: usize, channel: usize, byte: u8) {
-        if self.bins.causal || self.neighbours.is_some() {
+        if self.bins.neighbours > 0 || self.neighbours.is_some() {
             let [mean, inverse] = self.whole;
             let centre = (byte as f32 + 0.5) * self.bins.width - 128.0 * self.bins.width;
             self.errors.note(pixel, channel, centre - mean, inverse);
@@ -493,7 +494,7 @@ mod tests {
             components,
             coefficients: true,
             width: 1.0 / 128.0,
-            causal: false,
+            neighbours: 0,
         }
     }
 
@@ -590,24 +591,25 @@ mod tests {
         const SIDE: usize = 16;
         const IMAGES: usize = 32;
         const PARTS: usize = 16;
-        let mixture = |channels, components, causal| Bins {
+        let mixture = |channels, components, neighbours| Bins {
             channels,
             components,
             coefficients: true,
             width: 1.0 / 128.0,
-            causal,
+            neighbours,
         };
         let logistic = Bins {
             components: 1,
             coefficients: false,
             width: 1.0 / 256.0,
-            ..mixture(3, 1, false)
+            ..mixture(3, 1, 0)
         };
         let all = [
             logistic,
-            mixture(3, 10, false),
-            mixture(3, 10, true),
-            mixture(1, 3, true),
+            mixture(3, 10, 0),
+            mixture(3, 10, 6),
+            mixture(1, 3, 6),
+            mixture(3, 4, 12),
         ];
         for (round, bins) in all.into_iter().enumerate() {
             let noise = Noise {
@@ -627,7 +629,12 @@ mod tests {
                 inverses.iter_mut().for_each(|i| *i = 4.0 + 60.0 * *i);
                 // Coefficients, pulls and growths.
                 rest.iter_mut().for_each(|v| *v -= 0.3);
-                let growths = rest.len() - if bins.causal { bins.channels } else { 0 };
+                let growths = rest.len()
+                    - if bins.neighbours > 0 {
+                        bins.channels
+                    } else {
+                        0
+                    };
                 rest[growths..].iter_mut().for_each(|v| *v = v.abs());
             }
             let bytes = draw(bins, SIDE, &numbers, 5, round as u64);

@@ -6,7 +6,7 @@ use crate::config::{
 };
 use crate::error::{Error, Result};
 use crate::latent;
-use crate::likelihood;
+use crate::likelihood::{self, causal};
 use crate::limits::{MOST_BLOCKS, MOST_LAYERS, check_bytes};
 
 impl Config {
@@ -129,7 +129,7 @@ fn check_decoder_share(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
         )));
     }
     let bins = likelihood::find(&model.likelihood)?.bins(model);
-    let causal = bins.is_some_and(|bins| bins.causal);
+    let causal = bins.is_some_and(|bins| bins.neighbours > 0);
     if share == 0.0 || causal && train.estimator != Estimator::Vimco {
         return Ok(());
     }
@@ -270,6 +270,12 @@ fn check_model(model: &ModelConfig) -> Result<()> {
     }
     check_latent(model)?;
     within("model.mixtures", model.mixtures, 1, 256)?;
+    within(
+        "model.neighbours",
+        model.neighbours,
+        causal::NEAR,
+        causal::PLACES.len(),
+    )?;
     // Scales are bounded at e^−7 from below, so that none can start there.
     if !(0.0..1.0).contains(&model.causal_gain) {
         return Err(Error::new(format!(
@@ -573,6 +579,8 @@ mod tests {
             ("model.bit_noise=1.5", "model.bit_noise"),
             ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
             ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
+            ("model.neighbours=3", "model.neighbours"),
+            ("model.neighbours=13", "model.neighbours"),
             ("model.causal_gain=1", "model.causal_gain"),
             ("model.causal_gain=nan", "model.causal_gain"),
             ("data.test_images=0", "data.test_images"),

@@ -10,16 +10,24 @@ use rrvq_tensor::{DType, Data, Device, Graph, Program, Store, grad};
 const SIDE: usize = 4;
 const CHANNELS: usize = 3;
 const COMPONENTS: usize = 2;
-const SLOTS: usize = 10 * COMPONENTS + CHANNELS * (PLACES.len() + 1);
 const START: f64 = -1.75;
 
-fn config(gain: f64) -> Config {
+/// `model.causal_gain` and `model.neighbours`.
+type Case = (f64, usize);
+
+/// Numbers of a pixel.
+fn slots((_, neighbours): Case) -> usize {
+    10 * COMPONENTS + CHANNELS * (neighbours + 1)
+}
+
+fn config((gain, neighbours): Case) -> Config {
     let mut config = Config::default();
     for change in [
         "model.likelihood=mixture-causal".to_string(),
         format!("model.mixtures={COMPONENTS}"),
         format!("model.mixture_log_scale={START}"),
         format!("model.causal_gain={gain}"),
+        format!("model.neighbours={neighbours}"),
     ] {
         config.set(&change).unwrap();
     }
@@ -28,8 +36,8 @@ fn config(gain: f64) -> Config {
 }
 
 /// The decoder's output for one image, every pixel its own.
-fn raw(seed: u32) -> Vec<f32> {
-    (0..SIDE * SIDE * SLOTS)
+fn raw(seed: u32, case: Case) -> Vec<f32> {
+    (0..SIDE * SIDE * slots(case))
         .map(|i| philox4x32_10([i as u32, 0, 0, 0], [seed, 3])[0] as f32 / 2f32.powi(31) - 1.0)
         .collect()
 }
@@ -43,14 +51,14 @@ fn image(seed: u32) -> Vec<u8> {
 const CENTRES: [f32; COMPONENTS] = [-0.4, 0.5];
 
 /// log p of each image and the slope of their sum by the decoder's output, from the library.
-fn run(gain: f64, raw: &[f32], images: &[Vec<u8>]) -> (Vec<f32>, Vec<f32>) {
-    let config = config(gain);
+fn run(case: Case, raw: &[f32], images: &[Vec<u8>]) -> (Vec<f32>, Vec<f32>) {
+    let config = config(case);
     let (g, n) = (Graph::new(), images.len());
     let builder = Builder::new(&g, &config.model);
     let kind = likelihood::of(&config.model);
-    assert_eq!(kind.channels(&config.model), SLOTS);
-    let shape = [n, SIDE, SIDE, SLOTS];
-    let input = g.input("raw", &[1, SIDE, SIDE, SLOTS], DType::F32);
+    assert_eq!(kind.channels(&config.model), slots(case));
+    let shape = [n, SIDE, SIDE, slots(case)];
+    let input = g.input("raw", &[1, SIDE, SIDE, slots(case)], DType::F32);
     let bytes = g.input("bytes", &[n, SIDE, SIDE, CHANNELS], DType::F32);
     let pixels = kind.pixels(&builder, input.broadcast(&shape));
     let log_p = pixels.log_likelihood(bytes);
@@ -82,9 +90,9 @@ fn mass(byte: u8, mean: f64, scale: f64) -> f64 {
 }
 
 /// log p of one image, pixel by pixel, as the module's page defines it; with or without the last pixel's blue.
-fn defined(gain: f64, raw: &[f64], image: &[u8], whole: bool) -> f64 {
-    let m = COMPONENTS;
-    let numbers = |pixel: usize| &raw[pixel * SLOTS..][..SLOTS];
+fn defined(case: Case, raw: &[f64], image: &[u8], whole: bool) -> f64 {
+    let (m, (gain, neighbours)) = (COMPONENTS, case);
+    let numbers = |pixel: usize| &raw[pixel * slots(case)..][..slots(case)];
     let value = |pixel: usize, c: usize| (image[pixel * CHANNELS + c] as f64 + 0.5) / 128.0 - 1.0;
     let weights = |pixel: usize| {
         let r = numbers(pixel);
@@ -125,9 +133,9 @@ fn defined(gain: f64, raw: &[f64], image: &[u8], whole: bool) -> f64 {
         let mut shift = [0.0; CHANNELS];
         let mut wider = [1.0; CHANNELS];
         for c in 0..CHANNELS {
-            let sizes = (0..PLACES.len()).map(|k| own[k * CHANNELS + c].abs());
+            let sizes = (0..neighbours).map(|k| own[k * CHANNELS + c].abs());
             let size = 1.0 + sizes.sum::<f64>();
-            for (k, (up, left)) in PLACES.into_iter().enumerate() {
+            for (k, (up, left)) in PLACES.into_iter().take(neighbours).enumerate() {
                 let (e, r) = error(y - up as isize, x - left, c);
                 let t = own[k * CHANNELS + c];
                 shift[c] += e * if gain == 0.0 {
@@ -136,7 +144,7 @@ fn defined(gain: f64, raw: &[f64], image: &[u8], whole: bool) -> f64 {
                     gain * t / size
                 };
                 if k < 4 {
-                    let growth = (own[6 * CHANNELS + c] - 2.97).exp().ln_1p();
+                    let growth = (own[neighbours * CHANNELS + c] - 2.97).exp().ln_1p();
                     wider[c] += growth * r / (1.0 + r / 8.0);
                 }
             }
@@ -163,10 +171,10 @@ fn exact(raw: &[f32]) -> Vec<f64> {
 
 #[test]
 fn values_and_slopes_are_those_of_the_definition() {
-    for (seed, gain) in [(1, 0.0), (2, 0.75), (3, 0.5)] {
-        let (raw, image) = (raw(seed), image(seed));
-        let (log_p, slope) = run(gain, &raw, std::slice::from_ref(&image));
-        let want = defined(gain, &exact(&raw), &image, true);
+    for (seed, case) in [(1, (0.0, 6)), (2, (0.75, 6)), (3, (0.5, 9)), (8, (0.0, 12))] {
+        let (raw, image) = (raw(seed, case), image(seed));
+        let (log_p, slope) = run(case, &raw, std::slice::from_ref(&image));
+        let want = defined(case, &exact(&raw), &image, true);
         let off = (log_p[0] as f64 - want).abs();
         assert!(off < 3e-6 * want.abs(), "{} and {want}", log_p[0]);
         let largest = slope.iter().fold(0.0f32, |a, s| a.max(s.abs())) as f64;
@@ -175,7 +183,7 @@ fn values_and_slopes_are_those_of_the_definition() {
             let (mut up, mut down) = (exact(&raw), exact(&raw));
             up[i] += step;
             down[i] -= step;
-            let want = (defined(gain, &up, &image, true) - defined(gain, &down, &image, true))
+            let want = (defined(case, &up, &image, true) - defined(case, &down, &image, true))
                 / (2.0 * step);
             let off = (have as f64 - want).abs();
             assert!(off < 5e-5 * largest, "raw {i}: {have} and {want}");
@@ -186,16 +194,21 @@ fn values_and_slopes_are_those_of_the_definition() {
 /// Of the last pixel's blue, which no other sample follows, all 256 values together leave the probability of the others.
 #[test]
 fn probabilities_of_the_last_sample_sum_to_one() {
-    for (seed, gain) in [(4, 0.0), (5, 0.75), (6, 0.75), (7, 0.9)] {
-        let (raw, first) = (raw(seed), image(seed));
+    for (seed, case) in [
+        (4, (0.0, 6)),
+        (5, (0.75, 6)),
+        (6, (0.75, 12)),
+        (7, (0.9, 4)),
+    ] {
+        let (raw, first) = (raw(seed, case), image(seed));
         let of = |blue: u8| {
             let mut image = first.clone();
             image[SIDE * SIDE * CHANNELS - 1] = blue;
             image
         };
         let images: Vec<Vec<u8>> = (0..=255).map(of).collect();
-        let others = defined(gain, &exact(&raw), &first, false);
-        let log_p = run(gain, &raw, &images).0;
+        let others = defined(case, &exact(&raw), &first, false);
+        let log_p = run(case, &raw, &images).0;
         let sum: f64 = log_p.iter().map(|l| (*l as f64 - others).exp()).sum();
         assert!((sum - 1.0).abs() < 1e-3, "{sum}");
     }

@@ -62,6 +62,8 @@ section! {
         mixtures: usize = 10,
         /// Log scale of the mixture likelihoods' components at the start; bytes span -1 to 1.
         mixture_log_scale: f64 = -1.75,
+        /// Pixels before that "mixture-causal" follows, the nearest first, 4 to 12.
+        neighbours: usize = 6,
         /// Bound of how far the means of "mixture-causal" follow the errors around them, below 1; 0 sets none.
         causal_gain: f64 = 0.0,
         /// How a map grows on the way down: "transposed" convolution or "nearest" neighbour and a convolution.

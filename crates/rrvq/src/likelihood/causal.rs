@@ -4,7 +4,7 @@
 //! dark to the left and above, it is most likely too dark here as well. With e = x − E\[x\] the decoder's error at a
 //! pixel, given the earlier channels of that pixel and nothing of other pixels,
 //!
-//! - the means of all components move by Σ_k a_k e_k over six neighbours k;
+//! - the means of all components move by Σ_k a_k e_k over the first `model.neighbours` of twelve neighbours k;
 //! - the scales of all components grow by 1 + softplus(b) Σ_k q_k over the nearest four, where q = r / (1 + r / 8) and
 //!   r = |e| / E\[s\]: a decoder that was far off nearby is less sure here.
 //!
@@ -23,14 +23,33 @@ use crate::config::ModelConfig;
 use crate::nn::Builder;
 use rrvq_tensor::Var;
 
-/// Neighbours whose errors move the means: rows up, columns to the left.
-pub const PLACES: [(usize, isize); 6] = [(0, 1), (1, 0), (1, 1), (1, -1), (0, 2), (2, 0)];
+/// Neighbours whose errors may move the means, the nearest first: rows up, columns to the left.
+pub const PLACES: [(usize, isize); 12] = [
+    (0, 1),
+    (1, 0),
+    (1, 1),
+    (1, -1),
+    (0, 2),
+    (2, 0),
+    (1, 2),
+    (1, -2),
+    (2, 1),
+    (2, -1),
+    (2, 2),
+    (2, -2),
+];
 /// The first so many of them are near: the sizes of their errors widen the scales.
 pub const NEAR: usize = 4;
 /// An error's size in scales counts at most this much.
 pub const LARGEST: f32 = 8.0;
-/// Numbers for each pixel and channel: one for each neighbour, and one for the scale.
-pub const SLOTS: usize = PLACES.len() + 1;
+/// Numbers for each pixel and channel: one for each neighbour, and one for the scale; none where no neighbour is followed.
+pub fn slots(neighbours: usize) -> usize {
+    match neighbours {
+        0 => 0,
+        some => some + 1,
+    }
+}
+
 /// An expectation beyond this stands for it: no byte lies outside.
 pub const BORDER: f32 = 1.0 - BIN / 2.0;
 /// Added to the raw b: scales start to grow by a twentieth for each scale that the neighbours were off.
@@ -41,14 +60,17 @@ pub struct Causal<'g> {
     mixture: Mixture<'g>,
     /// Bound of Σ |a_k|; 0 for none.
     gain: f32,
+    /// Neighbours that are followed.
+    places: &'static [(usize, isize)],
 }
 
 impl<'g> Causal<'g> {
     /// a_k of each neighbour for every channel, [n · h · w, channels] each.
     fn pulls(&self) -> Vec<Var<'g>> {
         let channels = self.mixture.shape[3];
-        let all = self.own_numbers(0, PLACES.len());
-        let raw: Vec<Var<'g>> = (0..PLACES.len())
+        let count = self.places.len();
+        let all = self.own_numbers(0, count);
+        let raw: Vec<Var<'g>> = (0..count)
             .map(|k| all.slice(1, k * channels, channels))
             .collect();
         if self.gain == 0.0 {
@@ -62,7 +84,7 @@ impl<'g> Causal<'g> {
 
     /// softplus(b) of every channel, [n · h · w, channels].
     fn growth(&self) -> Var<'g> {
-        (self.own_numbers(PLACES.len(), 1) + FIRST_GROWTH).softplus()
+        (self.own_numbers(self.places.len(), 1) + FIRST_GROWTH).softplus()
     }
 
     /// Some of the numbers behind those of the mixture, all channels of each.
@@ -114,20 +136,21 @@ impl Likelihood for Kind {
     }
 
     fn channels(&self, config: &ModelConfig) -> usize {
-        mixture::Kind.channels(config) + config.image_channels * SLOTS
+        mixture::Kind.channels(config) + config.image_channels * slots(config.neighbours)
     }
 
     fn pixels<'g>(&self, builder: &Builder<'g>, raw: Var<'g>) -> Box<dyn Pixels<'g> + 'g> {
         Box::new(Causal {
             mixture: Mixture::draw(builder, raw),
             gain: builder.config.causal_gain as f32,
+            places: &PLACES[..builder.config.neighbours],
         })
     }
 
     fn bins(&self, config: &ModelConfig) -> Option<Bins> {
         let bins = mixture::Kind.bins(config)?;
         Some(Bins {
-            causal: true,
+            neighbours: config.neighbours,
             ..bins
         })
     }
@@ -159,7 +182,7 @@ impl<'g> Pixels<'g> for Causal<'g> {
         let map = |parts: &[Var<'g>]| g.concat(parts, 1).reshape(&[n, h, w, channels]);
         let (errors, sizes) = (map(&errors), map(&sizes));
         let seen = |map: Var<'g>, place: usize| {
-            at_neighbour(map, PLACES[place]).reshape(&[rows, channels])
+            at_neighbour(map, self.places[place]).reshape(&[rows, channels])
         };
         let sum = |terms: Vec<Var<'g>>| terms.into_iter().reduce(|a, b| a + b);
         let zero = g.full(0.0, &[rows, channels]);

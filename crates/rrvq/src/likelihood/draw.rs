@@ -22,7 +22,7 @@ pub fn draw(bins: Bins, side: usize, numbers: &[f32], seed: u64, batch: u64) -> 
         side,
         choices: vec![0.0; pixels],
         spreads: vec![0.0; 2 * bytes],
-        errors: vec![[0.0; 2]; if bins.causal { bytes } else { 0 }],
+        errors: vec![[0.0; 2]; if bins.neighbours > 0 { bytes } else { 0 }],
     };
     for (i, (numbers, out)) in images.zip(out.chunks_exact_mut(bytes)).enumerate() {
         let noise = |stream| Noise {
@@ -71,7 +71,7 @@ impl Canvas {
                 let bin = (mean + scale * spread) / bins.width + 128.0;
                 // The outer bins have all that is beyond them.
                 let byte = bin.floor().clamp(0.0, 255.0) as u8;
-                if bins.causal {
+                if bins.neighbours > 0 {
                     self.errors[at] = own.error(channel, byte, bytes);
                 }
                 bytes[channel] = byte;
@@ -81,13 +81,14 @@ impl Canvas {
 
     /// What a channel hears from the pixels before: how far its means move, and how much 1 / s shrinks.
     fn heard(&self, own: &Own<'_>, pixel: usize, channel: usize) -> (f32, f32) {
-        if !self.bins.causal {
+        if self.bins.neighbours == 0 {
             return (0.0, 1.0);
         }
         let (channels, side) = (self.bins.channels, self.side);
         let (y, x) = (pixel / side, pixel % side);
         let (mut shift, mut near) = (0.0, 0.0);
-        for (k, (up, left)) in causal::PLACES.into_iter().enumerate() {
+        let places = &causal::PLACES[..self.bins.neighbours];
+        for (k, &(up, left)) in places.iter().enumerate() {
             let there = x.checked_add_signed(-left).filter(|x| *x < side);
             let (Some(y), Some(x)) = (y.checked_sub(up), there) else {
                 continue;
@@ -98,7 +99,7 @@ impl Canvas {
                 near += size;
             }
         }
-        let growth = own.causal(causal::PLACES.len(), channel);
+        let growth = own.causal(places.len(), channel);
         (shift, 1.0 / (1.0 + growth * near))
     }
 }

@@ -76,7 +76,7 @@ impl Likelihood for Kind {
             components: 1,
             coefficients: false,
             width: BIN,
-            causal: false,
+            neighbours: 0,
         })
     }
 }

@@ -152,7 +152,7 @@ impl Likelihood for Kind {
             components: config.mixtures,
             coefficients: true,
             width: BIN,
-            causal: false,
+            neighbours: 0,
         })
     }
 }

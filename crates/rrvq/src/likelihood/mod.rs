@@ -145,15 +145,14 @@ pub struct Bins {
     pub coefficients: bool,
     /// Width of a byte's bin; 128 bins lie below zero.
     pub width: f32,
-    /// Whether means and scales follow the errors of pixels before, as [`causal`] says.
-    pub causal: bool,
+    /// Pixels before whose errors means and scales follow, the first so many of [`causal::PLACES`]; 0 for none.
+    pub neighbours: usize,
 }
 
 impl Bins {
     /// Numbers of a pixel.
     pub fn numbers(&self) -> usize {
-        let causal = self.channels * causal::SLOTS;
-        self.of_components() + if self.causal { causal } else { 0 }
+        self.of_components() + self.channels * causal::slots(self.neighbours)
     }
 
     /// Those of the components; the causal ones come behind them.
