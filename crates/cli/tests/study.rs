@@ -134,12 +134,15 @@ fn sections_stay_runs_are_used_again_and_interrupted_ones_resumed() {
         !scratch.path("out/runs/full").exists(),
         "a plan trains nothing"
     );
-    let first = scratch.checkpoint(run);
+    let model = format!("{run}/model.safetensors");
+    let first = scratch.read(&model);
     assert_eq!(scratch.logged(run, "eval"), [1, 4]);
+    let state = scratch.path(&format!("{run}/state.safetensors"));
+    assert!(!state.exists(), "nobody trains on from a finished run");
     let page = String::from_utf8(scratch.read("out/index.html")).unwrap();
     assert!(page.contains("<h2>entropy: ") && page.contains("<h2>mlp: "));
     study("mlp");
-    assert_eq!(scratch.checkpoint(run), first);
+    assert_eq!(scratch.read(&model), first);
     assert_eq!(
         scratch.logged(run, "eval"),
         [1, 4],
@@ -181,6 +184,70 @@ fn minutes_settle_the_steps_of_a_study() {
         let steps = scratch.logged(&format!("out/runs/smoke/mlp-swatches-seed{seed}"), "eval");
         assert!(steps.last().unwrap() > &4, "{steps:?}");
     }
+}
+
+#[test]
+fn studies_at_the_same_time_train_what_they_share_once() {
+    let scratch = Scratch::new();
+    write_svhn(&scratch, "svhn");
+    let start = |name: &str| {
+        let args = ["study", name, "--scale", "smoke", "--data", "svhn"];
+        scratch.start(&[&args[..], &["--jobs", "2", "--out", "out"]].concat())
+    };
+    let started = ["codes", "fig3", "table2"].map(start);
+    let said: Vec<String> = started
+        .into_iter()
+        .map(|child| Said::from(child.wait_with_output().unwrap()).done())
+        .collect();
+    for name in ["codes", "fig3", "table2"] {
+        assert_eq!(section(&scratch, name)["study"], name);
+    }
+    let run = "out/runs/smoke/small-l5-svhn-seed0";
+    assert_eq!(scratch.logged(run, "eval").last(), Some(&4), "{said:?}");
+    let records = scratch.logged(run, "train");
+    assert!(records.is_sorted(), "trained once: {records:?}");
+    let left = std::fs::read_dir(scratch.path("out/runs/smoke")).unwrap();
+    for name in left.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+        assert!(name.ends_with("-seed0"), "{name} is left");
+    }
+}
+
+#[test]
+fn a_budget_multiplies_the_steps_of_a_scale() {
+    let scratch = Scratch::new();
+    write_svhn(&scratch, "svhn");
+    let plan = |scale: &str, budget: &[&str]| {
+        let args = [
+            "study", "table1", "--data", "svhn", "--plan", "--out", "out",
+        ];
+        let said = scratch.run(&[&args[..], &["--scale", scale], budget].concat());
+        said.done()
+    };
+    let steps = |said: &str, run: &str| {
+        let line = said.lines().find(|l| l.contains(run)).unwrap().to_string();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = words.iter().position(|w| *w == "steps").unwrap();
+        words[at - 1].replace(',', "").parse::<f64>().unwrap()
+    };
+    for (scale, run) in [("quick", "small-rvq-svhn"), ("full", "l32-svhn")] {
+        let whole = steps(&plan(scale, &[]), run);
+        assert_eq!(steps(&plan(scale, &["--budget", "0.25"]), run), whole / 4.0);
+    }
+    let args = ["study", "table1", "--budget", "0", "--out", "out"];
+    let said = scratch.run(&args);
+    assert!(
+        said.code == Some(2) && said.err.contains("a number above 0"),
+        "{said:?}"
+    );
+    let args = ["study", "mlp", "--scale", "smoke", "--budget", "0.5"];
+    scratch
+        .run(&[&args[..], &["--seeds", "1", "--out", "out"]].concat())
+        .done();
+    let command = section(&scratch, "mlp")["command"].clone();
+    assert!(
+        command.as_str().unwrap().contains("--budget 0.5"),
+        "{command}"
+    );
 }
 
 #[test]
@@ -285,4 +352,48 @@ fn mistakes_are_told() {
     study(&both).refused(&["a and b both hold svhn"]);
     scratch.write("file", "x");
     study(&["entropy", "--out", "file"]).refused(&["file"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn studies_beside_each_other_are_looked_at_and_packed() {
+    const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/studies.sh");
+    let scratch = Scratch::new();
+    let flags = "--scale smoke --seeds 1";
+    let start = format!(
+        "bash {SCRIPT} start --out out --rrvq \"$rrvq\" --flags \"{flags}\" entropy 'mlp --jobs 2' table2"
+    );
+    scratch.shell(&start).done();
+    let look = format!("bash {SCRIPT} look out 60 packed");
+    let said = scratch.shell(&look).done();
+    assert!(
+        said.contains("entropy exit 0") && said.contains("mlp exit 0"),
+        "{said}"
+    );
+    // It has no data, was tried twice, and says why.
+    assert!(said.contains("table2 exit 2"), "{said}");
+    let told = String::from_utf8(scratch.read("out/said/table2.txt")).unwrap();
+    assert_eq!(told.matches("it needs svhn").count(), 2, "{told}");
+    assert!(
+        said.contains("mlp-swatches-seed0: step 4 of 4, ") && said.contains("codes "),
+        "{said}"
+    );
+    for (archive, holds) in [
+        ("entropy", "entropy/section.json"),
+        ("logs", "runs/smoke/mlp-swatches-seed0/log.jsonl"),
+        ("said", "said/table2.txt"),
+    ] {
+        let list = format!("cat packed/{archive}.tgz.* | tar tz");
+        let listed = scratch.shell(&list).done();
+        assert!(listed.lines().any(|line| line == holds), "{listed}");
+    }
+    let begin = format!("bash {SCRIPT} begin");
+    let said = scratch.shell(&begin);
+    assert!(
+        said.code == Some(2) && said.err.contains("no command begin"),
+        "{said:?}"
+    );
+    let look = format!("bash {SCRIPT} look nothing 1");
+    let said = scratch.shell(&look);
+    assert!(said.code == Some(2), "{said:?}");
 }

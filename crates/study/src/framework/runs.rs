@@ -329,7 +329,13 @@ impl Context<'_> {
                 )));
             }
         }
-        let trial = self.trial(wanted, Run::open(&dir)?, data)?;
+        let run = Run::open(&dir)?;
+        // Three times the weights, and nobody trains on from here: dozens of runs may fill a disk.
+        if self.is_finished(wanted) && run.state().exists() {
+            std::fs::remove_file(run.state())
+                .map_err(|error| Error::io("remove", run.state(), error))?;
+        }
+        let trial = self.trial(wanted, run, data)?;
         let found = trial.trained.config().train.lr;
         let own = wanted.config.train.lr;
         let halved = |times: usize| own / (1 << times) as f64;
@@ -504,6 +510,54 @@ mod tests {
         fn side_by_side(&mut self, _jobs: &[PathBuf], _at_a_time: usize) -> Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_model_that_diverges_is_tried_at_half_the_rate_unless_that_is_a_result() {
+        struct Silent;
+        impl rrvq::train::Watch for Silent {}
+        struct Quiet;
+        impl super::super::Follow for Quiet {
+            fn training(&mut self, _run: &str) -> Box<dyn rrvq::train::Watch> {
+                Box::new(Silent)
+            }
+            fn side_by_side(&mut self, _jobs: &[PathBuf], _at_a_time: usize) -> Result<()> {
+                Ok(())
+            }
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        let settings = super::super::Settings {
+            out: scratch.path().into(),
+            data: Vec::new(),
+            scale: Scale::Quick,
+            device: rrvq::Device::Cpu,
+            minutes: None,
+            seeds: None,
+            runs: BTreeMap::new(),
+            budget: 1.0,
+            jobs: 1,
+        };
+        let folders = BTreeMap::new();
+        let mut quiet = Quiet;
+        let mut context = Context::new(&settings, &folders, &mut quiet);
+        // At no quarter of this rate is a step finite.
+        let hopeless = |name: &str| {
+            let settings = ["train.lr=1e30", "train.steps=60", "train.clip=0"];
+            Wanted::preset("tiny-swatches")?.with(name, &settings)
+        };
+        let tried = |name: &str| {
+            let run = scratch.path().join("runs/quick").join(name);
+            Config::load(run.join("config.toml")).unwrap().train.lr
+        };
+        let told = context
+            .attempt(vec![hopeless("given-up").unwrap()])
+            .unwrap();
+        assert!(told[0].is_err());
+        assert_eq!(tried("given-up-seed0"), 1e30 / 4.0);
+        let mut result = hopeless("result").unwrap();
+        result.may_diverge = true;
+        assert!(context.attempt(vec![result]).unwrap()[0].is_err());
+        assert_eq!(tried("result-seed0"), 1e30);
     }
 
     #[test]

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Studies beside each other on a machine that is to be had for minutes: they are started, looked at now and then, and what they
+# found is packed so that it can be taken away before the machine goes.
+set -u
+
+usage() {
+    cat <<'TEXT'
+usage: tools/studies.sh start --out DIR [--rrvq PROGRAM] [--flags "FLAGS"] STUDY["FLAGS"]...
+       tools/studies.sh look DIR SECONDS [ARCHIVES]
+
+  start           starts `rrvq study STUDY FLAGS --out DIR` for each, and returns; a study that failed is tried once more.
+                  A STUDY may have flags of its own behind its name, in one word: "depth --jobs 6 --budget 0.5"
+    --out DIR     folder of the page, the studies and their runs; what they say goes to DIR/said
+    --rrvq PROGRAM  the program [default: rrvq]
+    --flags FLAGS flags of all studies, such as "--scale full --device cuda --data data/cifar10"
+  look            waits until all have ended, at most so many seconds; then says how they stand: studies that ended and when,
+                  and steps, bits and codes in use of every run
+    ARCHIVES      also packs what there is, into files of at most 15 MiB: each finished study, what was said, and logs and settings
+                  of all runs
+
+With NVIDIA's MPS, where it is there, processes share a GPU instead of taking turns.
+TEXT
+}
+
+fail() {
+    echo "studies.sh: $1" >&2
+    exit 2
+}
+
+# Into files that no transfer refuses for their size.
+packed() { # ARCHIVE PATHS...
+    local archive=$1
+    shift
+    tar cz "$@" 2>/dev/null | split -b 15M -d -a 2 - "$archive.tgz."
+}
+
+start() {
+    local out='' rrvq=rrvq flags=''
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --out | --rrvq | --flags)
+            [ $# -gt 1 ] || fail "$1 needs a value"
+            declare "${1#--}=$2"
+            shift 2
+            ;;
+        --*) fail "there is no option $1; --help lists them" ;;
+        *) break ;;
+        esac
+    done
+    [ -n "$out" ] || fail "studies need a folder to write to; name it with --out DIR"
+    [ $# -gt 0 ] || fail "no study is named; rrvq study lists them"
+    command -v "$rrvq" >/dev/null || fail "there is no program $rrvq; name it with --rrvq"
+    mkdir -p "$out/said" || exit 2
+    date +%s >"$out/said/begun"
+    # Whoever called must not be kept waiting by what goes on: nothing of its output is handed down.
+    if command -v nvidia-cuda-mps-control >/dev/null && ! pgrep -f nvidia-cuda-mps-control >/dev/null; then
+        setsid nvidia-cuda-mps-control -d </dev/null >/dev/null 2>&1
+    fi
+    local study name
+    for study in "$@"; do
+        name=${study%% *}
+        echo "$name" >>"$out/said/started"
+        # shellcheck disable=SC2016
+        setsid nohup bash -c '
+            for try in 1 2; do
+                # Flags are separated by spaces.
+                $0 study $1 $2 --out "$3" >>"$3/said/$4.txt" 2>&1 && break
+            done
+            echo "$4 exit $? after $(($(date +%s) - $(cat "$3/said/begun"))) s" >>"$3/said/ended"
+        ' "$rrvq" "$study" "$flags" "$out" "$name" </dev/null >/dev/null 2>&1 &
+    done
+}
+
+number() { # RECORD KEY
+    printf '%s' "$1" | grep -o "\"$2\":[0-9.]*" | head -n 1 | cut -d : -f 2
+}
+
+look() {
+    [ $# -ge 2 ] || fail "look needs a folder and seconds"
+    local out=$1 until=$(($(date +%s) + $2)) archives=${3:-} all run trained judged of
+    [ -f "$out/said/started" ] || fail "no studies were started into $out"
+    all=$(wc -l <"$out/said/started")
+    while [ "$(date +%s)" -lt "$until" ] && [ "$(cat "$out/said/ended" 2>/dev/null | wc -l)" -lt "$all" ]; do sleep 1; done
+    echo "$(($(date +%s) - $(cat "$out/said/begun"))) s since the start; $(df -h --output=avail "$out" | tail -n 1 | tr -d ' ') of disk left"
+    cat "$out/said/ended" 2>/dev/null
+    for run in "$out"/runs/*/*/; do
+        [ -f "$run/log.jsonl" ] || continue
+        trained=$(grep '"kind":"train"' "$run/log.jsonl" | tail -n 1)
+        judged=$(grep '"kind":"eval"' "$run/log.jsonl" | tail -n 1)
+        of=$(sed -n '/^\[train\]/,$ s/^steps = //p' "$run/config.toml" | head -n 1)
+        echo "$(basename "$run"): step $(number "$trained" step) of $of, $(number "$judged" bits_per_dim) bits;" \
+            "codes $(printf '%s' "$judged" | grep -o '"used":[0-9]*' | cut -d : -f 2 | tr '\n' ' ')"
+    done
+    [ -n "$archives" ] || return 0
+    mkdir -p "$archives" || exit 2
+    archives=$(cd "$archives" && pwd)
+    cd "$out" || exit 2
+    for run in */section.json; do
+        [ -f "$run" ] && packed "$archives/$(dirname "$run")" "$(dirname "$run")"
+    done
+    packed "$archives/said" said
+    # shellcheck disable=SC2046
+    packed "$archives/logs" $(find runs -name log.jsonl -o -name config.toml 2>/dev/null)
+    ls -l "$archives"
+}
+
+case ${1:-} in
+--help | -h) usage ;;
+start | look) "$@" ;;
+'') usage >&2 && exit 2 ;;
+*) fail "there is no command $1; --help lists them" ;;
+esac
