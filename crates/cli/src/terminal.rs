@@ -204,6 +204,10 @@ impl Watch for Follow {
         ));
     }
 
+    fn planned(&mut self, steps: usize) {
+        self.bar.set_length(steps as u64);
+    }
+
     fn stop(&self) -> bool {
         INTERRUPT.is_set()
     }

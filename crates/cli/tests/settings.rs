@@ -165,3 +165,59 @@ fn reinmax_trains_a_preset() {
     assert!(fell(&seen) > 1.0, "{seen:?}");
     assert!(fell(&evaluated) > 0.3, "{evaluated:?}");
 }
+
+/// However many steps fit in, and with a stop in between: the rate is down when the time is over.
+#[test]
+fn a_schedule_ends_with_its_minutes() {
+    let scratch = Scratch::new();
+    let minutes = 0.05;
+    let settings = [
+        // Far too many and far too few to begin with.
+        ("many", "train.steps=1000000"),
+        ("few", "train.steps=3"),
+    ];
+    for (run, steps) in settings {
+        let base = [
+            "train",
+            "--preset",
+            "tiny-swatches",
+            "--set",
+            "train.minutes=0.05",
+            "--set",
+            "train.schedule=cosine",
+            "--set",
+            "train.lr_floor=0",
+            "--set",
+            "train.eval_every=0",
+            "--set",
+            "train.log_every=1",
+            "--set",
+            steps,
+            "--out",
+            run,
+        ];
+        // A stop half way, and on from there.
+        scratch
+            .run(&[&base[..], &["--minutes", "0.02"]].concat())
+            .done();
+        scratch.run(&["train", "--resume", "--out", run]).done();
+        let records = scratch.records(run);
+        let last = records.iter().rfind(|r| r["kind"] == "train").unwrap();
+        let eval = records.iter().rfind(|r| r["kind"] == "eval").unwrap();
+        let seconds = last["seconds"].as_f64().unwrap();
+        assert!(
+            (seconds / 60.0 / minutes - 1.0).abs() < 0.3,
+            "{run}: {seconds} s"
+        );
+        let config = String::from_utf8(scratch.read(&format!("{run}/config.toml"))).unwrap();
+        let made = last["step"].as_u64().unwrap();
+        assert!(config.contains(&format!("\nsteps = {made}\n")), "{config}");
+        assert_eq!(eval["step"], last["step"], "{run}");
+        let rates: Vec<f64> = records.iter().filter_map(|r| r["lr"].as_f64()).collect();
+        let most = rates.iter().fold(0.0, |a: f64, b| a.max(*b));
+        assert!(rates[rates.len() - 1] < 0.2 * most, "{run}: {rates:?}");
+        // Done is done.
+        scratch.run(&["train", "--resume", "--out", run]).done();
+        assert_eq!(scratch.records(run).len(), records.len());
+    }
+}

@@ -24,6 +24,12 @@ impl Config {
         check_crop(data)?;
 
         within("train.steps", train.steps, 1, 1_000_000_000)?;
+        if !(0.0..=1e6).contains(&train.minutes) {
+            return Err(Error::new(format!(
+                "train.minutes is {}; expected a number of minutes, or 0 for as many steps as train.steps says",
+                train.minutes
+            )));
+        }
         within("train.batch", train.batch, 1, 65_536)?;
         within("train.shards", train.shards, 1, 65_536)?;
         check_shards(train, train.shards)?;
@@ -579,6 +585,7 @@ mod tests {
             ("model.bit_noise=1.5", "model.bit_noise"),
             ("model.mixture_log_scale=-7", "model.mixture_log_scale"),
             ("model.mixture_log_scale=nan", "model.mixture_log_scale"),
+            ("train.minutes=-1", "train.minutes"),
             ("model.neighbours=3", "model.neighbours"),
             ("model.neighbours=13", "model.neighbours"),
             ("model.causal_gain=1", "model.causal_gain"),

@@ -167,6 +167,8 @@ section! {
     pub struct TrainConfig {
         /// Steps in all.
         steps: usize = 5000,
+        /// Minutes of steps that the run takes: `steps` follows the pace, so that schedules end with the time; 0 leaves `steps` as it is.
+        minutes: f64 = 0.0,
         /// Images a step.
         batch: usize = 64,
         /// Parts of a batch on the CPU, which several processes can share: the result depends on this number, not on theirs. On GPUs every process has one part.

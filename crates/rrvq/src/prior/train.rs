@@ -129,6 +129,10 @@ impl Task for PriorTask<'_> {
         &self.train
     }
 
+    fn set_steps(&mut self, steps: usize) {
+        self.train.steps = steps;
+    }
+
     fn model(&self) -> &ModelConfig {
         &self.config.model
     }

@@ -27,6 +27,8 @@ use crate::run::Run;
 pub trait Watch {
     /// Before the first step.
     fn started(&mut self, _start: &Started) {}
+    /// Steps in all, as the pace has it now, in a run that has minutes instead.
+    fn planned(&mut self, _steps: usize) {}
     /// After every step.
     fn stepped(&mut self, _step: usize, _outcome: &StepOutcome) {}
     /// After an evaluation; early in a run, of a few training images.

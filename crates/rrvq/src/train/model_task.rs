@@ -68,6 +68,10 @@ impl Task for ModelTask<'_> {
         &self.config.train
     }
 
+    fn set_steps(&mut self, steps: usize) {
+        self.config.train.steps = steps;
+    }
+
     fn model(&self) -> &ModelConfig {
         &self.config.model
     }

@@ -18,6 +18,9 @@ pub(crate) trait Task {
     /// How it is trained.
     fn settings(&self) -> &TrainConfig;
 
+    /// Has it make so many steps in all.
+    fn set_steps(&mut self, steps: usize);
+
     /// The model's settings.
     fn model(&self) -> &ModelConfig;
 

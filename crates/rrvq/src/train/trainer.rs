@@ -29,6 +29,9 @@ use std::time::Instant;
 const BURST: u64 = 256;
 const BURST_SECONDS: f64 = 1.0;
 
+/// A pace is remembered for this share of a run that has minutes.
+const REMEMBERED: f64 = 0.05;
+
 /// A run that skips this many steps in a row has come to a stop.
 const MOST_SKIPPED: usize = 100;
 
@@ -122,6 +125,8 @@ pub struct Trainer<'a> {
     setup: f64,
     /// Seconds of the last step, once there was one.
     pace: Option<f64>,
+    /// Seconds of a step over the last part of a run that has minutes.
+    steady: Option<f64>,
     /// Seconds of steps, all runs together, after which it ends.
     end: Option<f64>,
     stopped: bool,
@@ -233,6 +238,7 @@ impl<'a> Trainer<'a> {
             last: None,
             setup,
             pace: None,
+            steady: None,
             stopped: false,
             since: 0,
             spent: 0.0,
@@ -284,6 +290,9 @@ impl<'a> Trainer<'a> {
             match any(self.group.as_ref(), watch.stop())? {
                 true => self.stop()?,
                 false => self.advance()?,
+            }
+            if self.task.settings().minutes > 0.0 {
+                watch.planned(self.task.settings().steps);
             }
             for event in self.pending.drain(..) {
                 match event {
@@ -342,6 +351,7 @@ impl<'a> Trainer<'a> {
                 outcome: outcome.clone(),
             });
         }
+        self.follow_pace(seconds, outcomes.len());
         let train = self.task.settings().clone();
         let done = self.progress.step as usize;
         let over = self.end.is_some_and(|end| self.progress.seconds >= end);
@@ -360,6 +370,24 @@ impl<'a> Trainer<'a> {
             (self.since, self.spent) = (0, 0.0);
         }
         Ok(over)
+    }
+
+    /// Has a run that has minutes make as many steps as they still have room for, at the pace it has lately.
+    fn follow_pace(&mut self, seconds: f64, steps: usize) {
+        let budget = self.task.settings().minutes * 60.0;
+        if budget == 0.0 {
+            return;
+        }
+        let now = seconds / steps as f64;
+        let weight = (seconds / (REMEMBERED * budget)).min(1.0);
+        let steady = self.steady.map_or(now, |old| old + (now - old) * weight);
+        self.steady = Some(steady);
+        let left = (budget - self.progress.seconds).max(0.0);
+        let done = self.progress.step as usize;
+        // Half a step too many or too few.
+        let steps = done + (left / steady + 0.5) as usize;
+        self.task.set_steps(steps);
+        self.config.train.steps = steps;
     }
 
     /// Does what is due after a step: an evaluation, samples, a checkpoint. An interrupt ends the run here; what it left
@@ -481,6 +509,11 @@ impl<'a> Trainer<'a> {
         let Some(folder) = &mut self.folder else {
             return Ok(());
         };
+        if self.task.settings().minutes > 0.0 {
+            // How many steps there are is known now, or better than before.
+            let text = self.config.to_toml()?;
+            write_atomic(folder.run.config(), |file| file.write_all(text.as_bytes()))?;
+        }
         let notes = self.task.notes();
         let notes: Vec<(&str, &str)> = notes.iter().map(|(k, v)| (*k, v.as_str())).collect();
         let (store, progress) = (&mut self.store, &self.progress);

@@ -380,8 +380,10 @@ impl Context<'_> {
         match self.budget(wanted, minutes) {
             Budget::Steps(steps) => config.train.steps = steps,
             Budget::Minutes(minutes) => {
+                // A first guess, for how often it looks at itself; then steps follow the pace.
                 let pace = self.seconds_a_step(config, data)?;
                 config.train.steps = ((minutes * 60.0 / pace) as usize).max(SMOKE_STEPS);
+                config.train.minutes = minutes;
             }
         }
         let train = &mut config.train;
@@ -469,8 +471,9 @@ fn without_records(config: &Config) -> Config {
 }
 
 /// Settings that decide nothing about what a run learns.
-const NOT_TOLD: [&str; 6] = [
+const NOT_TOLD: [&str; 7] = [
     "data.dir",
+    "train.minutes",
     "train.eval_every",
     "train.eval_images",
     "train.log_every",
