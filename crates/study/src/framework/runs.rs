@@ -12,6 +12,7 @@ use rrvq::run::{Existing, Run};
 use rrvq::train::log::{Record, read};
 use rrvq::{Error, Event, Result, TrainOptions, Trained, Trainer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -255,8 +256,11 @@ impl Context<'_> {
                 Err(Error::Diverged { .. }) if !wanted.may_diverge => {
                     rate /= 2.0;
                     let dir = self.settings.runs_folder().join(wanted.folder());
-                    std::fs::remove_dir_all(&dir)
-                        .map_err(|error| Error::io("remove", &dir, error))?;
+                    match std::fs::remove_dir_all(&dir) {
+                        // It diverged while its pace was measured.
+                        Err(error) if error.kind() == ErrorKind::NotFound => {}
+                        removed => removed.map_err(|error| Error::io("remove", &dir, error))?,
+                    }
                 }
                 other => return other,
             }

@@ -53,7 +53,7 @@ impl Study for AppE {
         match scale {
             Scale::Smoke => 0.1,
             Scale::Quick => 1.5,
-            Scale::Full => 10.0,
+            Scale::Full => 4.0,
         }
     }
 

@@ -232,7 +232,7 @@ impl Study for Compression {
         match scale {
             Scale::Smoke => 0.2,
             Scale::Quick => 5.0,
-            Scale::Full => 30.0,
+            Scale::Full => 20.0,
         }
     }
 

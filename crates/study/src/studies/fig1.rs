@@ -71,7 +71,7 @@ impl Study for Fig1 {
         match scale {
             Scale::Smoke => 0.2,
             Scale::Quick => 4.0,
-            Scale::Full => 20.0,
+            Scale::Full => 6.0,
         }
     }
 

@@ -105,7 +105,7 @@ impl Study for Table1 {
         match scale {
             Scale::Smoke => 0.5,
             Scale::Quick => 5.6,
-            Scale::Full => 42.0,
+            Scale::Full => 28.0,
         }
     }
 
