@@ -8,6 +8,7 @@ mod descent;
 mod infer;
 mod shares;
 mod step;
+mod update;
 
 pub use codes::{Decoder, Encoder};
 pub use descent::{Descent, Found, Posterior};

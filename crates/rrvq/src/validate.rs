@@ -44,6 +44,7 @@ impl Config {
         check_decoder_share(model, train)?;
         check_objective(model, train)?;
         above_zero("train.lr", train.lr)?;
+        at_least_zero("train.kernel_lr", train.kernel_lr)?;
         at_least_zero("train.code_lr", train.code_lr)?;
         at_least_zero("train.logvar_lr", train.logvar_lr)?;
         above_zero("train.epsilon", train.epsilon)?;
@@ -564,6 +565,7 @@ mod tests {
             ("train.lr=nan", "train.lr"),
             ("train.lr=-1", "train.lr"),
             ("train.skip_norm=-1", "train.skip_norm"),
+            ("train.kernel_lr=-1", "train.kernel_lr"),
             ("train.code_lr=-1", "train.code_lr"),
             ("train.bit_worth=0", "train.bit_worth"),
             ("train.entropy_share=1.5", "train.entropy_share"),

@@ -4,7 +4,7 @@
 use rrvq::SampleOptions;
 use rrvq::bench::StepBench;
 use rrvq::config::{
-    Backbone, CodeStart, CodebookRule, Config, Estimator, Grow, PriorKind, Sample, Top,
+    Backbone, CodeStart, CodebookRule, Config, Estimator, Grow, Optimiser, PriorKind, Sample, Top,
 };
 use rrvq::model::Hierarchy;
 use rrvq::nn::Builder;
@@ -12,7 +12,7 @@ use rrvq::prior::PriorModel;
 use rrvq::prior::network::PixelCnn;
 use rrvq::programs::{Model, objective};
 use rrvq_tensor::Precision::{self, Bf16, F32};
-use rrvq_tensor::optim::{Exceptions, Optimiser, Rule};
+use rrvq_tensor::optim::Exceptions;
 use rrvq_tensor::testing::{self, Function, Plan, compile_for, cuda_target};
 use rrvq_tensor::{DType, Graph, Group, Var};
 use std::collections::{BTreeMap, HashSet};
@@ -50,21 +50,18 @@ fn plans_in(
     };
     let step = graph();
     let (elbo, loss) = objective(&step, &model, &config.train);
-    let optimiser = Optimiser {
-        rule: Rule::AdaMax,
-        beta1: 0.9,
-        beta2: 0.999,
-        epsilon: 1e-8,
-        clip: 200.0,
-        ema: 0.999,
-    };
+    let (rates, matrices) = (
+        config.train.rates(&model.layout),
+        config.train.matrices(&model.layout),
+    );
     let except = Exceptions {
         skip_norm: config.train.skip_norm as f32,
-        rates: config.train.code_lr != 1.0,
+        rates: rates.is_some(),
+        matrices: &matrices,
         bf16_sums: precision == Bf16,
         ..Exceptions::default()
     };
-    let norm = elbo.descend_with(&optimiser, loss, except);
+    let norm = elbo.descend_with(&config.train.update(), loss, except);
     let evaluation = graph();
     let scored = Hierarchy::new(&evaluation, &model.config, bench.batch).weighed_elbo();
     let mut judged = vec![("weight", scored.log_weight.expect("asked for"))];
@@ -102,15 +99,7 @@ fn prior_plans(precision: Precision) -> Vec<Plan> {
         8,
     );
     let loss = net.surprise(net.codes()).sum();
-    let optimiser = Optimiser {
-        rule: Rule::Adam,
-        beta1: 0.9,
-        beta2: 0.999,
-        epsilon: 1e-8,
-        clip: 200.0,
-        ema: 0.999,
-    };
-    let norm = optimiser.build(loss);
+    let norm = config.prior.training().update().build(loss);
     let above = Graph::new();
     let net = PixelCnn::new(
         Builder::new(&above, &config.model),
@@ -227,7 +216,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
     );
     all.extend(plans(&bench(4, 24, 32, 256, 4), reinmax, F32));
     all.extend(plans(&bench(4, 20, 12, 40, 3), reinmax, F32));
-    let changes: [fn(&mut Config); 10] = [
+    let changes: [fn(&mut Config); 11] = [
         |config| config.model.code_start = CodeStart::Embeddings,
         |config| config.model.latent = "gaussian".into(),
         |config| config.model.latent = "nearest".into(),
@@ -242,6 +231,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         |config| config.model.prior = PriorKind::Direct,
         |config| config.model.backbone = Backbone::Mlp,
         |config| config.train.estimator = Estimator::Vimco,
+        |config| config.train.optimiser = Optimiser::Muon,
     ];
     all.extend(sharded_plans(&bench(4, 24, 32, 256, 4), |_| {}, F32));
     all.extend(sharded_plans(&bench(4, 20, 12, 40, 3), |_| {}, F32));

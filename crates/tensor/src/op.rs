@@ -70,6 +70,58 @@ pub enum Filter {
     Ohwi,
 }
 
+/// c [m, n] = a [m, k] · b [k, n], `count` times one behind the other; with `ta` each a is stored as [k, m], with `tb` each b as
+/// [n, k].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatrixProduct {
+    pub count: usize,
+    pub m: usize,
+    pub k: usize,
+    pub n: usize,
+    pub ta: bool,
+    pub tb: bool,
+}
+
+impl MatrixProduct {
+    /// The product of tensors of these shapes, of rank 2 or 3.
+    pub fn of(a: &[usize], b: &[usize], ta: bool, tb: bool) -> Self {
+        let (count, [m, k], [k2, n]) = match (a, b) {
+            (&[p, q], &[r, s]) => (1, [p, q], [r, s]),
+            (&[count, p, q], &[same, r, s]) if count == same => (count, [p, q], [r, s]),
+            _ => panic!("a product of {a:?} and {b:?}"),
+        };
+        let [m, k] = if ta { [k, m] } else { [m, k] };
+        let [k2, n] = if tb { [n, k2] } else { [k2, n] };
+        assert_eq!(
+            k, k2,
+            "a product of {a:?} and {b:?}, transposed: {ta}, {tb}"
+        );
+        MatrixProduct {
+            count,
+            m,
+            k,
+            n,
+            ta,
+            tb,
+        }
+    }
+
+    /// Values of the first factors.
+    pub fn first(&self) -> usize {
+        self.count * self.m * self.k
+    }
+
+    /// Values of the second factors.
+    pub fn second(&self) -> usize {
+        self.count * self.k * self.n
+    }
+
+    /// Values of the results.
+    pub fn result(&self) -> usize {
+        self.count * self.m * self.n
+    }
+}
+
 /// What a sample of the responsibilities is, and which gradient flows back through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SampleMode {
@@ -191,6 +243,7 @@ pub enum Op {
         rows: usize,
     },
 
+    /// Of two matrices, or of as many pairs as two tensors of rank 3 have.
     Matmul {
         ta: bool,
         tb: bool,
@@ -392,14 +445,10 @@ impl Op {
             }
             Op::ScatterAdd { rows } => f32s(vec![*rows, shape(1)[1]]),
             Op::Matmul { ta, tb } => {
-                let (a, b) = (shape(0), shape(1));
-                let (m, k) = if *ta { (a[1], a[0]) } else { (a[0], a[1]) };
-                let (k2, n) = if *tb { (b[1], b[0]) } else { (b[0], b[1]) };
-                assert!(
-                    k == k2 && a.len() == 2 && b.len() == 2,
-                    "{self:?} of {a:?} and {b:?}"
-                );
-                f32s(vec![m, n])
+                let product = MatrixProduct::of(shape(0), shape(1), *ta, *tb);
+                let MatrixProduct { m, n, .. } = product;
+                let pairs = &shape(0)[..shape(0).len() - 2];
+                f32s([pairs, &[m, n]].concat())
             }
             Op::Conv { window } => {
                 let ([n, h, w, c], [kh, kw, ci, co]) = (maps(0), window.kernel(&maps(1)));

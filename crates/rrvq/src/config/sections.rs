@@ -185,10 +185,12 @@ section! {
         bit_worth: f64 = 50.0,
         /// Share of the posterior's entropy that counts as bits, under "rate-distortion": 0 counts the KL alone, 1 what the codes cost in a lossy file.
         entropy_share: f64 = 0.0,
-        /// The optimiser: "adamax" or "adam".
+        /// The optimiser: "adamax", "adam", or "muon" (kernels turn in all directions equally; the rest follows AdaMax).
         optimiser: Optimiser = Optimiser::AdaMax,
         /// Learning rate, after the warm-up and before the schedule lowers it.
         lr: f64 = 2e-3,
+        /// Learning rate of the kernels, as a multiple of `lr`.
+        kernel_lr: f64 = 1.0,
         /// Learning rate of the codes' means, as a multiple of `lr`.
         code_lr: f64 = 1.0,
         /// Learning rate of the codes' log-variances, as a multiple of `lr`.
@@ -436,6 +438,8 @@ choice! {
         AdaMax = "adamax",
         /// Adam.
         Adam = "adam",
+        /// Muon (Jordan et al. 2024) for the kernels, AdaMax for the rest.
+        Muon = "muon",
     }
 }
 

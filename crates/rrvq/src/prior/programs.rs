@@ -12,7 +12,6 @@ use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::nn::Builder;
 use crate::programs::StepOutcome;
-use rrvq_tensor::optim::{Optimiser, Rule};
 use rrvq_tensor::rng::{Distribution, counter};
 use rrvq_tensor::{DType, Data, Device, Graph, Layout, Program, Store, Var};
 
@@ -97,16 +96,7 @@ impl PriorStep {
         let net = prior.net(&graph, config.batch);
         let nats = net.surprise(net.codes()).sum() * (1.0 / config.batch as f32);
         let unit = nats_per_dim(&prior.model);
-        let train = config.training();
-        let optimiser = Optimiser {
-            rule: Rule::Adam,
-            beta1: train.beta1 as f32,
-            beta2: train.beta2 as f32,
-            epsilon: train.epsilon as f32,
-            clip: train.clip as f32,
-            ema: train.ema as f32,
-        };
-        let norm = optimiser.build(nats * (1.0 / unit) as f32);
+        let norm = config.training().update().build(nats * (1.0 / unit) as f32);
         let outputs = [("nats", nats), ("norm", norm)];
         Ok(PriorStep {
             program: Program::new(device, &graph, &prior.layout, &outputs)?,

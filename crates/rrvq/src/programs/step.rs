@@ -4,14 +4,14 @@
 //! images lie on the device, a burst says which of them each step sees, and no step waits for the host.
 
 use super::{Model, Shard, one};
-use crate::config::{Estimator, Objective, Optimiser as Rule, Reduce, TrainConfig};
+use crate::config::{Estimator, Objective, Reduce, TrainConfig};
 use crate::dataset::Batches;
 use crate::error::Result;
 use crate::model::{Elbo, Hierarchy};
 use rrvq_tensor::device::{Frame, SumTimes, Timed};
-use rrvq_tensor::optim::{Exceptions, Optimiser, RATES, Rule as UpdateRule};
+use rrvq_tensor::optim::{Exceptions, RATES};
 use rrvq_tensor::rng::counter;
-use rrvq_tensor::{Data, Device, Graph, Group, Layout, Program, Store, Var};
+use rrvq_tensor::{Data, Device, Graph, Group, Program, Store, Var};
 
 /// What one training step tells, in nats averaged over the batch where it is not a norm.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,26 +146,16 @@ impl Step {
     ) -> Result<Self> {
         let graph = super::graph(group);
         let (elbo, loss) = objective(&graph, model, train);
-        let optimiser = Optimiser {
-            rule: match train.optimiser {
-                Rule::AdaMax => UpdateRule::AdaMax,
-                Rule::Adam => UpdateRule::Adam,
-            },
-            beta1: train.beta1 as f32,
-            beta2: train.beta2 as f32,
-            epsilon: train.epsilon as f32,
-            clip: train.clip as f32,
-            ema: train.ema as f32,
-        };
         let skip_norm = train.skip_norm as f32;
-        let rates = rates(&model.layout, train);
+        let (rates, matrices) = (train.rates(&model.layout), train.matrices(&model.layout));
         let except = Exceptions {
             skip_norm,
             rates: rates.is_some(),
+            matrices: &matrices,
             bf16_sums: train.reduce == Reduce::Bf16,
             ..Exceptions::default()
         };
-        let norm = elbo.descend_with(&optimiser, loss, except);
+        let norm = elbo.descend_with(&train.update(), loss, except);
         let (likelihood, kl) = elbo.sums();
         // Averages over the samples of an image, where there are several.
         let images = train.batch / graph.shards();
@@ -309,25 +299,6 @@ impl Step {
             skipped: limit > 0.0 && (norm.is_nan() || norm >= limit),
         }
     }
-}
-
-/// Factors of the learning rate for each value of the flat vector; none where all are 1.
-fn rates(layout: &Layout, train: &TrainConfig) -> Option<Vec<f32>> {
-    let of_codes = [
-        (".codes.mean", train.code_lr),
-        (".codes.logvar", train.logvar_lr),
-    ];
-    if of_codes.iter().all(|(_, factor)| *factor == 1.0) {
-        return None;
-    }
-    let mut rates = vec![1.0; layout.len()];
-    for entry in layout.entries() {
-        let of_entry = of_codes.iter().find(|(end, _)| entry.name.ends_with(end));
-        if let Some((_, factor)) = of_entry {
-            rates[entry.offset..entry.offset + entry.len()].fill(*factor as f32);
-        }
-    }
-    Some(rates)
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 
 use super::named;
 use super::report::Report;
-use rrvq::config::{Config, Optimiser as Rule};
+use rrvq::config::Config;
 use rrvq::model::Hierarchy;
 use rrvq_tensor::params::{Entry, Tensors, from_safetensors};
 use rrvq_tensor::rng::counter;
-use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store, Var, grad, optim};
+use rrvq_tensor::{Data, Device, Graph, Layout, Program, Store, Var, grad};
 
 pub const CASES: [&str; 4] = ["straight-through", "relaxed", "rvq", "mixture"];
 
@@ -172,18 +172,7 @@ impl Golden {
         let loss = Hierarchy::new(&g, model, train.batch)
             .training_elbo()
             .loss(model);
-        let optimiser = optim::Optimiser {
-            rule: match train.optimiser {
-                Rule::AdaMax => optim::Rule::AdaMax,
-                Rule::Adam => optim::Rule::Adam,
-            },
-            beta1: train.beta1 as f32,
-            beta2: train.beta2 as f32,
-            epsilon: train.epsilon as f32,
-            clip: train.clip as f32,
-            ema: train.ema as f32,
-        };
-        let norm = optimiser.build(loss);
+        let norm = train.update().build(loss);
         let layout = g.layout();
         let outputs = [("loss".to_string(), loss), ("norm".to_string(), norm)];
         let mut program = program(device, &g, &layout, &outputs);

@@ -354,19 +354,12 @@ impl Lowering<'_, '_> {
                 w: b,
                 chain,
             },
-            Op::Matmul { ta, tb } => {
-                let k = if ta { sa[0] } else { sa[1] };
-                Kernel::Matmul {
-                    m: node.shape[0],
-                    k,
-                    n: node.shape[1],
-                    ta,
-                    tb,
-                    a,
-                    b,
-                    chain,
-                }
-            }
+            Op::Matmul { ta, tb } => Kernel::Matmul {
+                product: MatrixProduct::of(sa, sb, ta, tb),
+                a,
+                b,
+                chain,
+            },
             _ => unreachable!("not an anchor"),
         }
     }

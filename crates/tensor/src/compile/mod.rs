@@ -20,7 +20,7 @@ mod standalone;
 mod storage;
 
 use crate::graph::{DType, Graph, NodeId, Var};
-use crate::op::{BinaryOp, Filter, Op, ReduceOp, ResponsibilityOp, UnaryOp};
+use crate::op::{BinaryOp, Filter, MatrixProduct, Op, ReduceOp, ResponsibilityOp, UnaryOp};
 use crate::params::Layout;
 use crate::rng::Distribution;
 use crate::{Error, Result};
@@ -250,11 +250,7 @@ pub enum Kernel {
         out: Place,
     },
     Matmul {
-        m: usize,
-        k: usize,
-        n: usize,
-        ta: bool,
-        tb: bool,
+        product: MatrixProduct,
         a: Place,
         b: Place,
         chain: Chain,

@@ -49,7 +49,7 @@ pub fn flops(kernel: &Kernel) -> f64 {
         | Kernel::ConvGradWeight { geometry: g, .. } => {
             2.0 * (g.n * g.oh * g.ow * g.co * g.ci * g.kh * g.kw) as f64
         }
-        Kernel::Matmul { m, k, n, .. } => 2.0 * (m * k * n) as f64,
+        Kernel::Matmul { product, .. } => 2.0 * (product.result() * product.k) as f64,
         // Two embeddings against means and inverse variances.
         Kernel::Responsibility {
             rows, dim, codes, ..
@@ -97,14 +97,15 @@ pub fn bytes(kernel: &Kernel) -> f64 {
                 + weight(g) * out.dtype.bytes()
         }
         Kernel::Matmul {
-            m,
-            k,
-            n,
+            product,
             a,
             b,
             chain,
-            ..
-        } => m * k * a.dtype.bytes() + k * n * b.dtype.bytes() + chain_bytes(chain),
+        } => {
+            product.first() * a.dtype.bytes()
+                + product.second() * b.dtype.bytes()
+                + chain_bytes(chain)
+        }
         Kernel::Move { movement, from, to } => {
             let (read, written) = moved(movement);
             read * from.dtype.bytes() + written * to.dtype.bytes()

@@ -200,6 +200,14 @@ pub fn products() {
     check("matmul, both transposed", &[&[5, 7], &[9, 5]], &|_, x| {
         x[0].matmul(x[1], true, true)
     });
+    for (ta, tb) in [(false, false), (true, false), (false, true), (true, true)] {
+        let a: &[usize] = if ta { &[3, 5, 7] } else { &[3, 7, 5] };
+        let b: &[usize] = if tb { &[3, 9, 5] } else { &[3, 5, 9] };
+        let name = format!("three products, transposed: {ta}, {tb}");
+        check(&name, &[a, b], &move |_, x| {
+            (x[0].elu().matmul(x[1], ta, tb) * 0.5).square()
+        });
+    }
     let shapes: [&[usize]; 3] = [&[18, 8], &[8, 8], &[3, 3, 8, 8]];
     check("matmul beside convolutions", &shapes, &|_, x| {
         let mixed = x[0].matmul(x[1], false, false);

@@ -4,6 +4,7 @@
 //! activation, a residual sum) runs while the block is still in cache and before it reaches memory.
 
 use crate::device::cpu::scratch::with_scratch;
+use crate::op::MatrixProduct;
 use crate::simd::Isa;
 use panels::{Layout, Panels, panel_width, transpose_into};
 use rayon::prelude::*;
@@ -30,6 +31,18 @@ pub const POINTS: usize = 64;
 pub fn block_rows(rows: usize, cols: usize) -> usize {
     let fit = (BLOCK_FLOATS / cols.max(1)).max(1);
     fit.min((rows / (BLOCKS * rayon::current_num_threads())).max(BLOCK_ROWS))
+}
+
+/// Products one behind the other; [`matmul`] is one of them.
+pub fn matmuls(isa: Isa, p: &MatrixProduct, a: &[f32], b: &[f32], finish: Finish) {
+    assert_eq!((a.len(), b.len()), (p.first(), p.second()));
+    // Many small products keep all cores busy, where one of them would not.
+    (0..p.count).into_par_iter().for_each(|i| {
+        let (size_a, size_b, size_c) = (p.m * p.k, p.k * p.n, p.m * p.n);
+        let (a, b) = (&a[i * size_a..][..size_a], &b[i * size_b..][..size_b]);
+        let finish = |first: usize, block: &mut [f32]| finish(i * size_c + first, block);
+        matmul(isa, p.m, p.k, p.n, p.ta, p.tb, a, b, &finish);
+    });
 }
 
 /// C = op(A) · op(B), C being m × n and the sums k long; op transposes where `ta` or `tb` says so.

@@ -352,18 +352,14 @@ unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
                 }
             }
             Kernel::Matmul {
-                m: rows,
-                k,
-                n,
-                ta,
-                tb,
+                product,
                 a,
                 b,
                 chain,
             } => {
                 let runner = Runner::new(isa, chain, m);
-                let (a, b) = (floats(*a, rows * k), floats(*b, k * n));
-                gemm::matmul(isa, *rows, *k, *n, *ta, *tb, a, b, &|first, block| {
+                let (a, b) = (floats(*a, product.first()), floats(*b, product.second()));
+                gemm::matmuls(isa, product, a, b, &|first, block| {
                     runner.finish(first, block)
                 });
             }

@@ -6,6 +6,7 @@
 
 use super::dnn::measure::Memory;
 use super::driver::StreamRef;
+use crate::op::MatrixProduct;
 use crate::{Error, Result};
 use cudarc::cublaslt::result::CublasError;
 use cudarc::cublaslt::{result, sys};
@@ -14,16 +15,6 @@ use std::ffi::c_void;
 
 /// Scratch memory for products whose sums are split.
 const WORKSPACE: usize = 32 << 20;
-
-/// c [m, n] = a [m, k] · b [k, n]; with `ta` a is stored as [k, m], with `tb` b as [n, k].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Product {
-    pub m: usize,
-    pub k: usize,
-    pub n: usize,
-    pub ta: bool,
-    pub tb: bool,
-}
 
 /// cuBLASLt on the current GPU. Products share scratch memory, so they belong on one stream.
 pub struct Blas {
@@ -69,7 +60,7 @@ impl Drop for Descriptors {
 }
 
 impl Descriptors {
-    fn new(p: Product) -> std::result::Result<Descriptors, CublasError> {
+    fn new(p: MatrixProduct) -> std::result::Result<Descriptors, CublasError> {
         let float = sys::cudaDataType_t::CUDA_R_32F;
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let product = result::create_matmul_desc(compute, float)?;
@@ -93,6 +84,20 @@ impl Descriptors {
         for (rows, cols) in [stored_b, stored_a, (n, m)] {
             let layout = result::create_matrix_layout(float, rows, cols, rows as i64)?;
             made.layouts.push(layout);
+            if p.count > 1 {
+                use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
+                let between = (rows * cols) as i64;
+                set_layout(
+                    layout,
+                    Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                    p.count as i32,
+                )?;
+                set_layout(
+                    layout,
+                    Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                    between,
+                )?;
+            }
         }
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         made.transpose(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, p.tb)?;
@@ -135,6 +140,22 @@ impl Descriptors {
     }
 }
 
+fn set_layout<T>(
+    layout: sys::cublasLtMatrixLayout_t,
+    attribute: sys::cublasLtMatrixLayoutAttribute_t,
+    value: T,
+) -> std::result::Result<(), CublasError> {
+    // SAFETY: callers pass the type the attribute has; the call copies it.
+    unsafe {
+        result::set_matrix_layout_attribute(
+            layout,
+            attribute,
+            std::ptr::from_ref(&value).cast(),
+            size_of::<T>(),
+        )
+    }
+}
+
 impl Blas {
     /// cuBLASLt for the current context.
     pub fn new() -> Result<Blas> {
@@ -158,15 +179,20 @@ impl Blas {
     /// handle may run at the same time: they share scratch memory.
     pub unsafe fn matmul(
         &self,
-        product: Product,
+        product: MatrixProduct,
         a: CUdeviceptr,
         b: CUdeviceptr,
         c: CUdeviceptr,
         stream: StreamRef<'_>,
     ) -> Result<()> {
         let action = || {
-            let Product { m, k, n, .. } = product;
-            format!("multiply [{m}, {k}] by [{k}, {n}]")
+            let MatrixProduct { count, m, k, n, .. } = product;
+            let times = if count > 1 {
+                format!(" {count} times")
+            } else {
+                String::new()
+            };
+            format!("multiply [{m}, {k}] by [{k}, {n}]{times}")
         };
         let descriptors = check(Descriptors::new(product), &action())?;
         let d = &descriptors;

@@ -143,17 +143,14 @@ impl Touch {
                 self.write(*out, weight(g));
             }
             Kernel::Matmul {
-                m,
-                k,
-                n,
+                product,
                 a,
                 b,
                 chain,
-                ..
             } => {
                 self.chain(chain);
-                self.read(*a, m * k);
-                self.read(*b, k * n);
+                self.read(*a, product.first());
+                self.read(*b, product.second());
                 // cuBLASLt has one workspace, so products run one after another.
                 let workspace = Place {
                     base: Base::Scratch,
@@ -379,6 +376,7 @@ fn needs(jobs: &[Touch]) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::MatrixProduct;
 
     fn touch(reads: &[(usize, usize)], writes: &[(usize, usize)]) -> Touch {
         let spans = |list: &[(usize, usize)]| {
@@ -434,11 +432,7 @@ mod tests {
             };
             let (a, b) = (place(at), place(at + 4));
             Touch::of(&Kernel::Matmul {
-                m: 2,
-                k: 2,
-                n: 2,
-                ta: false,
-                tb: false,
+                product: MatrixProduct::of(&[2, 2], &[2, 2], false, false),
                 a,
                 b,
                 chain,

@@ -8,6 +8,7 @@ use super::responsibility;
 use crate::compile::{Base, Chain, ConvGeometry, Kernel, Place, Plan};
 use crate::device::cost;
 use crate::graph::DType;
+use crate::op::MatrixProduct;
 
 /// A step of a job.
 #[derive(Clone, Debug)]
@@ -39,11 +40,10 @@ pub struct Conv {
     pub chain: Option<Chain>,
 }
 
-/// A matrix product, rows first.
+/// Matrix products one behind the other.
 #[derive(Clone, Debug)]
 pub struct Product {
-    pub size: [usize; 3],
-    pub turned: [bool; 2],
+    pub of: MatrixProduct,
     pub a: Place,
     pub b: Place,
     pub out: Place,
@@ -215,8 +215,7 @@ impl Job {
 
     /// A matrix product with the chain that finishes its result. cuBLASLt is asked for f32 alone, so what a
     /// convolution shares with a product, and therefore lies in bf16, is turned on the way in and out.
-    fn product(&mut self, size: [usize; 3], turned: [bool; 2], ab: [Place; 2], chain: &Chain) {
-        let [m, k, n] = size;
+    fn product(&mut self, of: MatrixProduct, ab: [Place; 2], chain: &Chain) {
         let mut used = 0;
         let mut lend = |len: usize| {
             let lent = scratch(DType::F32).at(used);
@@ -224,9 +223,9 @@ impl Job {
             lent
         };
         let stored = elementwise::is_copy(chain).filter(|place| place.dtype == DType::F32);
-        let out = stored.unwrap_or_else(|| lend(m * n));
+        let out = stored.unwrap_or_else(|| lend(of.result()));
         let mut factors = ab;
-        for (factor, len) in factors.iter_mut().zip([m * k, k * n]) {
+        for (factor, len) in factors.iter_mut().zip([of.first(), of.second()]) {
             if factor.dtype != DType::F32 {
                 let exact = lend(len);
                 self.launch(movement::convert(*factor, exact, len));
@@ -235,8 +234,7 @@ impl Job {
         }
         self.scratch = self.scratch.max(used * DType::F32.bytes());
         self.actions.push(Action::Product(Product {
-            size,
-            turned,
+            of,
             a: factors[0],
             b: factors[1],
             out,
@@ -280,15 +278,11 @@ impl Job {
                 chain: None,
             }),
             Kernel::Matmul {
-                m,
-                k,
-                n,
-                ta,
-                tb,
+                product,
                 a,
                 b,
                 chain,
-            } => self.product([*m, *k, *n], [*ta, *tb], [*a, *b], chain),
+            } => self.product(*product, [*a, *b], chain),
             Kernel::Responsibility {
                 op,
                 rows,

@@ -312,12 +312,10 @@ impl Program {
                 }
                 Step::Product(p) => {
                     let at = |place| self.address(place, site);
-                    let ([m, k, n], [ta, tb]) = (p.size, p.turned);
-                    let product = super::blas::Product { m, k, n, ta, tb };
                     let blas = self.tools.blas()?;
                     // SAFETY: places of this program; `hazards` puts products in order, because they touch the same workspace,
                     // and programs of one GPU run one after another.
-                    unsafe { blas.matmul(product, at(p.a), at(p.b), at(p.out), stream)? };
+                    unsafe { blas.matmul(p.of, at(p.a), at(p.b), at(p.out), stream)? };
                 }
             }
         }

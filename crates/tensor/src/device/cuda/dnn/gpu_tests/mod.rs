@@ -6,10 +6,11 @@ mod gpu;
 pub(super) mod reference;
 
 use crate::compile::ConvGeometry;
-use crate::device::cuda::blas::{Blas, Product};
+use crate::device::cuda::blas::Blas;
 use crate::device::cuda::dnn::{Direction, Dnn, Epilogue, Plan, Pointers, Problem};
 use crate::device::cuda::driver::Gpu;
 use crate::graph::DType::{self, Bf16, F32};
+use crate::op::MatrixProduct;
 use fused::{ALL, BIAS_AT, Fused};
 use gpu::{Buffer, random, rounded};
 use reference::{conv, convolve, difference, lengths};
@@ -244,19 +245,32 @@ fn products(gpu: &Gpu, failures: &mut Vec<String>) {
         Err(e) => return failures.push(e.to_string()),
     };
     let mut worst = 0.0f32;
-    for (m, k, n) in [
-        (64, 32, 48),
-        (7, 5, 3),
-        (1, 300, 17),
-        (256, 1000, 33),
-        (1000, 8, 1),
+    for (count, m, k, n) in [
+        (1, 64, 32, 48),
+        (1, 7, 5, 3),
+        (1, 1, 300, 17),
+        (1, 256, 1000, 33),
+        (1, 1000, 8, 1),
+        (5, 64, 32, 48),
+        (3, 7, 5, 3),
+        (2, 256, 1000, 256),
     ] {
         for (ta, tb) in [(false, false), (true, false), (false, true), (true, true)] {
-            let a = random(m * k, 1, F32);
-            let b = random(k * n, 2, F32);
-            let mut want = vec![0.0f32; m * n];
-            for (i, row) in want.chunks_exact_mut(n).enumerate() {
-                for (j, v) in row.iter_mut().enumerate() {
+            let product = MatrixProduct {
+                count,
+                m,
+                k,
+                n,
+                ta,
+                tb,
+            };
+            let a = random(product.first(), 1, F32);
+            let b = random(product.second(), 2, F32);
+            let mut want = vec![0.0f32; product.result()];
+            for (row, values) in want.chunks_exact_mut(n).enumerate() {
+                let (pair, i) = (row / m, row % m);
+                let (a, b) = (&a[pair * m * k..], &b[pair * k * n..]);
+                for (j, v) in values.iter_mut().enumerate() {
                     let at = |l: usize| if ta { a[l * m + i] } else { a[i * k + l] };
                     let bt = |l: usize| if tb { b[j * k + l] } else { b[l * n + j] };
                     *v = (0..k)
@@ -266,8 +280,7 @@ fn products(gpu: &Gpu, failures: &mut Vec<String>) {
             }
             // Parameters start anywhere in one flat vector: on four bytes, not on sixteen.
             let (ba, bb) = (Buffer::new(&a, F32, 1), Buffer::new(&b, F32, 3));
-            let c = Buffer::blank(m * n, F32);
-            let product = Product { m, k, n, ta, tb };
+            let c = Buffer::blank(product.result(), F32);
             // SAFETY: buffers of these sizes, one product at a time on one stream.
             let done = unsafe { blas.matmul(product, ba.at, bb.at, c.at, gpu.stream()) };
             if let Err(e) = done {

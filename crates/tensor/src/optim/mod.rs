@@ -1,4 +1,4 @@
-//! AdaMax, Adam, clipping by global norm and EMA, as nodes of the same graph as the loss.
+//! AdaMax, Adam, Muon, clipping by global norm and EMA, as nodes of the same graph as the loss.
 //!
 //! They work on the flat parameter vector, so each is one fused pass over it. The states are `theta` (the
 //! parameters), `m` and `v` (moments; AdaMax's infinity norm lives in `v`) and `ema`.
@@ -6,8 +6,12 @@
 //! A parameter may be *set* instead of learnt: a codebook that follows averages is part of the model and of its
 //! EMA, but its next value comes from somewhere else than a gradient.
 //!
+//! Some parameters are *matrices*, and their steps may be orthogonalised instead of being divided value by value.
+//!
 //! A step may be *skipped*: one whose gradient is far larger than usual, or not finite, leaves every state as it was.
 //! Whether it is, is decided on the device, so that nothing waits for the host.
+
+mod muon;
 
 use crate::grad::grad;
 use crate::graph::{Graph, Var};
@@ -80,6 +84,8 @@ pub struct Exceptions<'a, 'g> {
     pub rates: bool,
     /// Whether the GPUs of a group tell each other gradients in bf16.
     pub bf16_sums: bool,
+    /// Parameters whose steps are orthogonalised (Muon) whatever the rule: matrices, or kernels whose last axis are the columns.
+    pub matrices: &'a [String],
     /// Values of the gradient that a group sums last, of which the other sums are a multiple; 0 takes what suits GPUs.
     pub bucket: usize,
 }
@@ -146,6 +152,21 @@ fn summed<'g>(
     g.pack(&buckets, &starts, layout.len())
 }
 
+/// The parameter of this name.
+fn entry<'a>(layout: &'a Layout, name: &str) -> &'a Entry {
+    match layout.get(name) {
+        Some(entry) => entry,
+        None => panic!("{name} is to be updated and is not a parameter"),
+    }
+}
+
+/// 1 for the values of these parameters in a flat vector of `len` values, 0 for the others.
+fn chosen<'g>(g: &'g Graph, entries: &[&Entry], len: usize) -> Var<'g> {
+    let ones: Vec<Var<'g>> = entries.iter().map(|e| g.full(1.0, &e.shape)).collect();
+    let offsets: Vec<usize> = entries.iter().map(|e| e.offset).collect();
+    g.pack(&ones, &offsets, len)
+}
+
 /// Names of the flat vectors an optimiser keeps.
 pub const STATES: [&str; 4] = [PARAMETERS, "m", "v", "ema"];
 
@@ -190,6 +211,15 @@ impl Optimiser {
                 (v2, m2 / denominator * (lr / correction(self.beta1)))
             }
         };
+        let step = match except.matrices {
+            [] => step,
+            names => {
+                let entries: Vec<&Entry> = names.iter().map(|name| entry(&layout, name)).collect();
+                // Nesterov's: the mean as it will be once this gradient has counted twice.
+                let steps = muon::steps(d + (m2 - d) * self.beta1, &entries);
+                chosen(g, &entries, n).select(steps * lr, step)
+            }
+        };
         let step = match except.rates {
             true => step * g.state(RATES, n),
             false => step,
@@ -197,15 +227,12 @@ impl Optimiser {
         let theta2 = match set {
             [] => theta - step,
             _ => {
-                let at = |name: &str| match layout.get(name) {
-                    Some(entry) => entry.offset,
-                    None => panic!("{name} is set but is not a parameter"),
-                };
-                let offsets: Vec<usize> = set.iter().map(|(name, _)| at(name)).collect();
+                let entries: Vec<&Entry> =
+                    set.iter().map(|(name, _)| entry(&layout, name)).collect();
+                let offsets: Vec<usize> = entries.iter().map(|e| e.offset).collect();
                 let values: Vec<Var<'g>> = set.iter().map(|(_, value)| *value).collect();
-                let ones: Vec<Var<'g>> = values.iter().map(|v| g.full(1.0, &v.shape())).collect();
-                let chosen = g.pack(&ones, &offsets, n);
-                chosen.select(g.pack(&values, &offsets, n), theta - step)
+                let values = g.pack(&values, &offsets, n);
+                chosen(g, &entries, n).select(values, theta - step)
             }
         };
         let decay = ((1.0 + t) / (10.0 + t)).min(g.scalar(self.ema));
