@@ -247,6 +247,8 @@ pub enum Op {
     Matmul {
         ta: bool,
         tb: bool,
+        /// Whether a GPU may round the factors to TF32.
+        tf32: bool,
     },
     Conv {
         window: Window,
@@ -444,7 +446,7 @@ impl Op {
                 f32s(vec![shape(1)[0], shape(0)[1]])
             }
             Op::ScatterAdd { rows } => f32s(vec![*rows, shape(1)[1]]),
-            Op::Matmul { ta, tb } => {
+            Op::Matmul { ta, tb, .. } => {
                 let product = MatrixProduct::of(shape(0), shape(1), *ta, *tb);
                 let MatrixProduct { m, n, .. } = product;
                 let pairs = &shape(0)[..shape(0).len() - 2];
@@ -586,7 +588,7 @@ impl Op {
                 None,
             ],
             Op::ScatterAdd { .. } => vec![None, Some(d.gather(x[0]))],
-            Op::Matmul { ta, tb } => {
+            Op::Matmul { ta, tb, .. } => {
                 let (a, b) = (x[0], x[1]);
                 let da = if *ta {
                     b.matmul(d, *tb, true)

@@ -354,8 +354,9 @@ impl Lowering<'_, '_> {
                 w: b,
                 chain,
             },
-            Op::Matmul { ta, tb } => Kernel::Matmul {
+            Op::Matmul { ta, tb, tf32 } => Kernel::Matmul {
                 product: MatrixProduct::of(sa, sb, ta, tb),
+                tf32,
                 a,
                 b,
                 chain,

@@ -251,6 +251,7 @@ pub enum Kernel {
     },
     Matmul {
         product: MatrixProduct,
+        tf32: bool,
         a: Place,
         b: Place,
         chain: Chain,

@@ -101,6 +101,7 @@ pub fn bytes(kernel: &Kernel) -> f64 {
             a,
             b,
             chain,
+            ..
         } => {
             product.first() * a.dtype.bytes()
                 + product.second() * b.dtype.bytes()

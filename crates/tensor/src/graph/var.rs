@@ -293,10 +293,19 @@ impl<'g> Var<'g> {
         }
     }
 
-    /// Matrix product; each side may be read transposed.
+    /// Matrix product, or the products of as many pairs of matrices as two tensors of rank 3 have; each side may be read
+    /// transposed.
     pub fn matmul(self, other: Var<'g>, ta: bool, tb: bool) -> Var<'g> {
-        self.graph.push(Op::Matmul { ta, tb }, &[self, other])
+        let tf32 = false;
+        self.graph.push(Op::Matmul { ta, tb, tf32 }, &[self, other])
     }
+
+    /// The same where three digits will do: a GPU that computes in bf16 rounds the factors to TF32.
+    pub fn matmul_tf32(self, other: Var<'g>, ta: bool, tb: bool) -> Var<'g> {
+        let tf32 = true;
+        self.graph.push(Op::Matmul { ta, tb, tf32 }, &[self, other])
+    }
+
     /// Convolution of an NHWC map with a [kh, kw, in, out] kernel, zero padding (k − 1) / 2.
     pub fn conv(self, kernel: Var<'g>, stride: usize) -> Var<'g> {
         let pad = (kernel.dim(0) - 1) / 2;

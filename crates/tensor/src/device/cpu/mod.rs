@@ -356,6 +356,7 @@ unsafe fn execute(isa: Isa, kernel: &Kernel, m: &Memory) {
                 a,
                 b,
                 chain,
+                ..
             } => {
                 let runner = Runner::new(isa, chain, m);
                 let (a, b) = (floats(*a, product.first()), floats(*b, product.second()));

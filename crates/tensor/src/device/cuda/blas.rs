@@ -1,8 +1,8 @@
 //! Matrix products in f32: cuBLASLt.
 //!
 //! Tensors here are row by row and cuBLASLt's matrices are column by column, so it is asked for the transposed
-//! product of the transposed factors, which lie in memory exactly as ours do. Sums are f32 without tf32, and the
-//! heuristics' first choice is taken: the same one every time, so the same bits.
+//! product of the transposed factors, which lie in memory exactly as ours do. Sums are f32, factors are rounded to TF32 only
+//! where the program says so, and the heuristics' first choice is taken: the same one every time, so the same bits.
 
 use super::dnn::measure::Memory;
 use super::driver::StreamRef;
@@ -60,9 +60,12 @@ impl Drop for Descriptors {
 }
 
 impl Descriptors {
-    fn new(p: MatrixProduct) -> std::result::Result<Descriptors, CublasError> {
+    fn new(p: MatrixProduct, tf32: bool) -> std::result::Result<Descriptors, CublasError> {
         let float = sys::cudaDataType_t::CUDA_R_32F;
-        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let compute = match tf32 {
+            true => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+            false => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        };
         let product = result::create_matmul_desc(compute, float)?;
         let preference = match result::create_matmul_pref() {
             Ok(preference) => preference,
@@ -180,6 +183,7 @@ impl Blas {
     pub unsafe fn matmul(
         &self,
         product: MatrixProduct,
+        tf32: bool,
         a: CUdeviceptr,
         b: CUdeviceptr,
         c: CUdeviceptr,
@@ -194,7 +198,7 @@ impl Blas {
             };
             format!("multiply [{m}, {k}] by [{k}, {n}]{times}")
         };
-        let descriptors = check(Descriptors::new(product), &action())?;
+        let descriptors = check(Descriptors::new(product, tf32), &action())?;
         let d = &descriptors;
         use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
         let preferences = || {

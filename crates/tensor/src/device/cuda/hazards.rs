@@ -147,6 +147,7 @@ impl Touch {
                 a,
                 b,
                 chain,
+                ..
             } => {
                 self.chain(chain);
                 self.read(*a, product.first());
@@ -433,6 +434,7 @@ mod tests {
             let (a, b) = (place(at), place(at + 4));
             Touch::of(&Kernel::Matmul {
                 product: MatrixProduct::of(&[2, 2], &[2, 2], false, false),
+                tf32: false,
                 a,
                 b,
                 chain,

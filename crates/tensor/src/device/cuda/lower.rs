@@ -44,6 +44,8 @@ pub struct Conv {
 #[derive(Clone, Debug)]
 pub struct Product {
     pub of: MatrixProduct,
+    /// Whether the factors are rounded to TF32.
+    pub tf32: bool,
     pub a: Place,
     pub b: Place,
     pub out: Place,
@@ -215,7 +217,7 @@ impl Job {
 
     /// A matrix product with the chain that finishes its result. cuBLASLt is asked for f32 alone, so what a
     /// convolution shares with a product, and therefore lies in bf16, is turned on the way in and out.
-    fn product(&mut self, of: MatrixProduct, ab: [Place; 2], chain: &Chain) {
+    fn product(&mut self, of: MatrixProduct, tf32: bool, ab: [Place; 2], chain: &Chain) {
         let mut used = 0;
         let mut lend = |len: usize| {
             let lent = scratch(DType::F32).at(used);
@@ -235,6 +237,7 @@ impl Job {
         self.scratch = self.scratch.max(used * DType::F32.bytes());
         self.actions.push(Action::Product(Product {
             of,
+            tf32,
             a: factors[0],
             b: factors[1],
             out,
@@ -279,10 +282,11 @@ impl Job {
             }),
             Kernel::Matmul {
                 product,
+                tf32,
                 a,
                 b,
                 chain,
-            } => self.product(*product, [*a, *b], chain),
+            } => self.product(*product, *tf32 && !exact, [*a, *b], chain),
             Kernel::Responsibility {
                 op,
                 rows,

@@ -315,7 +315,7 @@ impl Program {
                     let blas = self.tools.blas()?;
                     // SAFETY: places of this program; `hazards` puts products in order, because they touch the same workspace,
                     // and programs of one GPU run one after another.
-                    unsafe { blas.matmul(p.of, at(p.a), at(p.b), at(p.out), stream)? };
+                    unsafe { blas.matmul(p.of, p.tf32, at(p.a), at(p.b), at(p.out), stream)? };
                 }
             }
         }

@@ -244,7 +244,7 @@ fn products(gpu: &Gpu, failures: &mut Vec<String>) {
         Ok(blas) => blas,
         Err(e) => return failures.push(e.to_string()),
     };
-    let mut worst = 0.0f32;
+    let mut worst = [0.0f32; 2];
     for (count, m, k, n) in [
         (1, 64, 32, 48),
         (1, 7, 5, 3),
@@ -281,21 +281,26 @@ fn products(gpu: &Gpu, failures: &mut Vec<String>) {
             // Parameters start anywhere in one flat vector: on four bytes, not on sixteen.
             let (ba, bb) = (Buffer::new(&a, F32, 1), Buffer::new(&b, F32, 3));
             let c = Buffer::blank(product.result(), F32);
-            // SAFETY: buffers of these sizes, one product at a time on one stream.
-            let done = unsafe { blas.matmul(product, ba.at, bb.at, c.at, gpu.stream()) };
-            if let Err(e) = done {
-                failures.push(format!("{product:?}: {e}"));
-                continue;
-            }
-            gpu.sync().expect("the GPU is still there");
-            let d = difference(&c.read(), &want);
-            worst = worst.max(d);
-            if d > 3e-5 {
-                failures.push(format!("{product:?} off by {d:.1e}"));
+            for (tf32, limit) in [(false, 3e-5), (true, 2e-3)] {
+                // SAFETY: buffers of these sizes, one product at a time on one stream.
+                let done = unsafe { blas.matmul(product, tf32, ba.at, bb.at, c.at, gpu.stream()) };
+                if let Err(e) = done {
+                    failures.push(format!("{product:?}, tf32 {tf32}: {e}"));
+                    continue;
+                }
+                gpu.sync().expect("the GPU is still there");
+                let d = difference(&c.read(), &want);
+                worst[usize::from(tf32)] = worst[usize::from(tf32)].max(d);
+                if d > limit {
+                    failures.push(format!("{product:?}, tf32 {tf32}: off by {d:.1e}"));
+                }
             }
         }
     }
-    println!("products: worst {worst:.1e}");
+    println!(
+        "products: worst {:.1e}, with tf32 {:.1e}",
+        worst[0], worst[1]
+    );
 }
 
 /// Microseconds, TFLOP/s and engine of a plan.
