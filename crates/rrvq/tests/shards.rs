@@ -27,7 +27,7 @@ fn trained(preset: &str, changes: &[&str]) -> (Vec<f64>, Vec<f32>) {
 /// Everything that crosses shards, on: free bits, splits, revived codes, data-dependent starts, Gaussians.
 #[test]
 fn shards_train_the_model_of_whole_batches() {
-    let cases: [(&str, &[&str]); 6] = [
+    let cases: [(&str, &[&str]); 7] = [
         (
             "tiny-swatches",
             &["model.free_bits=0.05", "train.split_every=4"],
@@ -56,6 +56,7 @@ fn shards_train_the_model_of_whole_batches() {
             "tiny-swatches",
             &["model.likelihood=mixture-causal", "train.decoder_share=0.3"],
         ),
+        ("tiny-swatches", &["train.optimiser=muon"]),
     ];
     for (preset, changes) in cases {
         let (whole, theta) = trained(preset, changes);

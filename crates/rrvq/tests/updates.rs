@@ -153,8 +153,12 @@ fn moved(changes: &[&str], end: &str) -> [Vec<f32>; 2] {
 }
 
 #[test]
-fn codes_and_their_variances_have_learning_rates_of_their_own() {
-    for (key, end) in [("code_lr", ".codes.mean"), ("logvar_lr", ".codes.logvar")] {
+fn kernels_codes_and_variances_have_learning_rates_of_their_own() {
+    for (key, end) in [
+        ("kernel_lr", ".v"),
+        ("code_lr", ".codes.mean"),
+        ("logvar_lr", ".codes.logvar"),
+    ] {
         let [plain, others] = moved(&[], end);
         assert!(plain.iter().any(|v| v.abs() > 1e-4), "{key}");
         for factor in [0.0, 0.25] {
@@ -164,6 +168,28 @@ fn codes_and_their_variances_have_learning_rates_of_their_own() {
                 assert!((scaled - plain * factor).abs() < 1e-6, "{scaled} {plain}");
             }
         }
+    }
+}
+
+#[test]
+fn muon_moves_kernels_in_all_directions_and_nothing_else_differently() {
+    let [by_value, others] = moved(&[], ".v");
+    let [turned, same] = moved(&["train.optimiser=muon"], ".v");
+    assert!(same == others, "gains, biases and codes follow AdaMax");
+    let size = |steps: &[f32]| {
+        let squares: f32 = steps.iter().map(|v| v * v).sum();
+        (squares / steps.len() as f32).sqrt() / input(0).lr as f32
+    };
+    // AdaMax makes a first step of the rate in every value that has a gradient; Muon of about a fifth of it.
+    assert!(
+        (0.8..1.01).contains(&size(&by_value)),
+        "{}",
+        size(&by_value)
+    );
+    assert!((0.1..0.25).contains(&size(&turned)), "{}", size(&turned));
+    let [half, _] = moved(&["train.optimiser=muon", "train.kernel_lr=0.5"], ".v");
+    for (half, whole) in half.iter().zip(&turned) {
+        assert!((half - whole * 0.5).abs() < 1e-6, "{half} {whole}");
     }
 }
 
