@@ -7,6 +7,7 @@ use crate::terminal::{self, grouped, line, table};
 use rrvq::Result;
 use rrvq::bench::{Profile, StepBench, StepReport};
 use rrvq::cluster::Cluster;
+use rrvq::config::Optimiser;
 use rrvq::device::{Device, SumTimes, Timed};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -42,6 +43,11 @@ fn bench_with(
         codes: args.codes,
         batch: args.batch,
         steps: args.steps as usize,
+        optimiser: match args.optimiser.as_str() {
+            "adam" => Optimiser::Adam,
+            "muon" => Optimiser::Muon,
+            _ => Optimiser::AdaMax,
+        },
     };
     match what {
         Bench::Step(_) => {
@@ -73,7 +79,7 @@ fn description(args: &BenchStep, device: &Device) -> Value {
     json!({
         "device": device.name(), "precision": device.precision().name(), "layers": args.layers,
         "channels": args.channels, "embed": args.embed, "codes": args.codes, "batch": args.batch,
-        "threads": rayon::current_num_threads(),
+        "optimiser": args.optimiser, "threads": rayon::current_num_threads(),
     })
 }
 

@@ -342,6 +342,11 @@ fn speed_is_measured() {
         (&"cpu".into(), &4.into(), &2.into())
     );
     assert!(number(&found["ms_by_kind"], "convolution") > 0.0, "{found}");
+    assert!(found["ms_by_kind"]["matrix product"].is_null(), "{found}");
+    let muon = ["bench", "step", "--json", "--optimiser", "muon"];
+    let turned = scratch.run(&[&muon[..], &sizes].concat()).json();
+    let products = number(&turned["ms_by_kind"], "matrix product");
+    assert!(products > 0.0, "{turned}");
     let text = scratch
         .run(&[&["bench", "step"], &sizes[..]].concat())
         .done();

@@ -2,7 +2,7 @@
 //!
 //! Images lie on the device and steps follow each other as in training, so that what is measured is what a run gets.
 
-use crate::config::{Codes, Config, Grow, ModelConfig};
+use crate::config::{Codes, Config, Grow, ModelConfig, Optimiser};
 use crate::dataset::Batches;
 use crate::dataset::{Dataset, Split, bank};
 use crate::error::Result;
@@ -30,6 +30,8 @@ pub struct StepBench {
     pub batch: usize,
     /// Steps or batches to measure.
     pub steps: usize,
+    /// How parameters are updated.
+    pub optimiser: Optimiser,
 }
 
 /// What a benchmark of the training step, or of evaluation, found.
@@ -157,6 +159,7 @@ impl StepBench {
             ..config.model
         };
         config.train.batch = self.batch;
+        config.train.optimiser = self.optimiser;
         config
     }
 
@@ -312,6 +315,7 @@ mod tests {
         codes: 8,
         batch: 4,
         steps: 3,
+        optimiser: Optimiser::Muon,
     };
 
     #[test]

@@ -197,6 +197,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         codes,
         batch,
         steps: 1,
+        optimiser: Optimiser::AdaMax,
     };
     let training = bench(8, 256, 32, 256, 256);
     let reinmax = |config: &mut Config| config.model.sample = Sample::ReinMax;

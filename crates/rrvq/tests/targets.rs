@@ -1,7 +1,7 @@
 //! A plan made for tensor cores computes what the CPU's own plan computes.
 
 use rrvq::bench::StepBench;
-use rrvq::config::{CodebookRule, Config, Grow};
+use rrvq::config::{CodebookRule, Config, Grow, Optimiser};
 use rrvq::programs::{Model, objective};
 use rrvq_tensor::optim::Exceptions;
 use rrvq_tensor::rng::counter;
@@ -89,6 +89,7 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
             codes: 16,
             batch: 3,
             steps: 1,
+            optimiser: Optimiser::AdaMax,
         };
         let mut config = bench.config();
         config.model.grow = grow;
@@ -195,6 +196,7 @@ fn sums_over_processes_run_beside_the_backward_pass() {
         codes: 16,
         batch: 2,
         steps: 1,
+        optimiser: Optimiser::AdaMax,
     };
     for settings in [&[][..], &["model.latent=nearest", "model.codebook=ema"]] {
         let mut config = bench.config();
@@ -252,6 +254,7 @@ fn any_order_that_the_lanes_allow_gives_the_same_bits() {
         codes: 16,
         batch: 2,
         steps: 1,
+        optimiser: Optimiser::AdaMax,
     };
     let config = bench.config();
     let model = Model::new(&config.model);

@@ -120,6 +120,9 @@ pub struct BenchStep {
     /// Steps or batches to measure
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub steps: u32,
+    /// How parameters are updated
+    #[arg(long, default_value = "adamax", value_name = "NAME", value_parser = ["adamax", "adam", "muon"])]
+    pub optimiser: String,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
