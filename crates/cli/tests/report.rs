@@ -4,7 +4,7 @@ mod common;
 use common::Scratch;
 
 fn train(scratch: &Scratch, out: &str, more: &[&str]) {
-    let train = "train --preset tiny-swatches --steps 20 --set train.eval_every=10 --out";
+    let train = "train --preset tiny-swatches --steps 20 --set train.eval_every=10 --set train.log_every=5 --out";
     let train: Vec<&str> = train.split(' ').chain([out]).collect();
     scratch.run(&[&train[..], more].concat()).done();
 }
@@ -27,6 +27,7 @@ fn runs_stand_side_by_side() {
         "Gaussians in 2 layers",
         "<td>model.sigma</td>",
         "seconds of training",
+        "Bits per dim of training batches",
         "Codes in use",
         "Samples of the prior, step 20",
         "data:image/png;base64,",
@@ -50,7 +51,7 @@ fn one_run_has_a_page_before_it_is_evaluated() {
     scratch.run(&["report", "run", "--out", "page.html"]).done();
     let page = String::from_utf8(scratch.read("page.html")).unwrap();
     assert!(page.contains("<h1>run</h1>") && page.contains("evaluated yet"));
-    assert!(!page.contains("What differs"));
+    assert!(!page.contains("What differs") && !page.contains("training batches"));
 
     scratch.run(&["report", "nowhere"]).refused(&["nowhere"]);
     std::fs::create_dir(scratch.path("run/samples")).unwrap();

@@ -20,6 +20,7 @@
 mod chart;
 mod heat;
 pub(crate) mod layers;
+mod learning;
 mod raster;
 pub mod runs;
 mod ticks;

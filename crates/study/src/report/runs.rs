@@ -3,6 +3,7 @@
 //! Everything comes from the run's folder, so a run that is still going on, or that ended early, has its page too.
 
 use super::layers::{LAYER_HEADERS, layer_rows, over_time};
+use super::learning::learning;
 use super::{Chart, Figure, Report, Series};
 use rrvq::config::Config;
 use rrvq::error::{Error, Result};
@@ -22,10 +23,10 @@ const LINES: usize = 8;
 type Samples = Option<(Picture, String)>;
 
 /// A run as its folder has it.
-struct Seen {
-    name: String,
-    config: Config,
-    records: Vec<Record>,
+pub(super) struct Seen {
+    pub(super) name: String,
+    pub(super) config: Config,
+    pub(super) records: Vec<Record>,
     /// The newest picture of samples, and its step.
     samples: Samples,
     /// The log of a prior that was trained over the run's codes, and its newest samples.
@@ -106,7 +107,7 @@ fn data(seen: &[Seen]) -> String {
 }
 
 /// The splits that runs were evaluated on.
-fn splits(seen: &[Seen]) -> String {
+pub(super) fn splits(seen: &[Seen]) -> String {
     let evaluations = seen.iter().flat_map(Seen::evaluations);
     let splits: BTreeSet<&str> = evaluations.map(|eval| eval.split.as_str()).collect();
     match splits.is_empty() {
@@ -151,78 +152,8 @@ fn differences(page: Report, seen: &[Seen]) -> Report {
     page.heading("What differs").table(&headers, &rows)
 }
 
-fn learning(page: Report, seen: &[Seen]) -> Report {
-    let lines = |of: &dyn Fn(&Seen) -> Vec<(f64, f64)>| -> Vec<Series> {
-        let all = seen.iter().map(|run| Series::new(&run.name, of(run)));
-        all.filter(|line| !line.points.is_empty()).collect()
-    };
-    let bits = lines(&|run| run.by_step(|eval| Some(eval.bits_per_dim)));
-    if bits.is_empty() {
-        return page.paragraph("No run has been evaluated yet.");
-    }
-    let chart = |title: &str, x: &str, y: &str, series: Vec<Series>| Chart {
-        title: title.into(),
-        x_label: x.into(),
-        y_label: y.into(),
-        log_x: false,
-        log_y: false,
-        dots: series.iter().all(|line| line.points.len() <= 20),
-        series,
-    };
-    let mut page = page.heading("Learning").chart(&chart(
-        &format!(
-            "Bits per dim of {} images, hard samples, averaged weights",
-            splits(seen)
-        ),
-        "step",
-        "bits per dim",
-        bits,
-    ));
-    if seen.len() > 1 {
-        let by_time = |unit: f64| {
-            lines(&|run| {
-                let points = run.by_step(|eval| Some(eval.bits_per_dim)).into_iter();
-                let at = |step| Some(run.seconds_at(step)? / unit);
-                let timed = points.filter_map(|(step, bits)| Some((at(step)?, bits)));
-                timed.collect()
-            })
-        };
-        let ends = by_time(1.0).into_iter().flat_map(|line| line.points);
-        let (unit, name) = unit_of(ends.map(|(x, _)| x).fold(0.0, f64::max));
-        page = page.chart(&chart(
-            "The same by time",
-            &format!("{name} of training"),
-            "bits per dim",
-            by_time(unit),
-        ));
-    }
-    let quality = lines(&|run| {
-        let found = run.evaluations();
-        let points = found.filter_map(|eval| eval.rate_and_quality(&run.config.model));
-        points.collect()
-    });
-    if !quality.is_empty() {
-        page = page.chart(&chart(
-            "Rate and distortion, evaluation by evaluation",
-            "bits a pixel (KL)",
-            "PSNR, dB",
-            quality,
-        ));
-    }
-    let used = lines(&|run| by_step(run.code_use(), |r| in_use(r).map(|share| share * 100.0)));
-    if used.is_empty() {
-        return page;
-    }
-    page.chart(&chart(
-        "Codes in use, of all layers",
-        "step",
-        "per cent of all codes",
-        used,
-    ))
-}
-
 /// A value of each record over the steps made.
-fn by_step<'a>(
+pub(super) fn by_step<'a>(
     records: impl Iterator<Item = &'a EvalRecord>,
     value: impl Fn(&EvalRecord) -> Option<f64>,
 ) -> Vec<(f64, f64)> {
@@ -231,7 +162,7 @@ fn by_step<'a>(
 }
 
 /// Seconds of the unit to tell a time in, and its name.
-fn unit_of(seconds: f64) -> (f64, &'static str) {
+pub(super) fn unit_of(seconds: f64) -> (f64, &'static str) {
     match seconds {
         s if s < 120.0 => (1.0, "seconds"),
         s if s < 7200.0 => (60.0, "minutes"),
@@ -240,7 +171,7 @@ fn unit_of(seconds: f64) -> (f64, &'static str) {
 }
 
 /// The share of codes that were drawn at all.
-fn in_use(record: &EvalRecord) -> Option<f64> {
+pub(super) fn in_use(record: &EvalRecord) -> Option<f64> {
     let (used, all) = record.codes_in_use()?;
     Some(used as f64 / all as f64)
 }
@@ -263,21 +194,21 @@ impl Seen {
         })
     }
 
-    fn evaluations(&self) -> impl DoubleEndedIterator<Item = &EvalRecord> {
+    pub(super) fn evaluations(&self) -> impl DoubleEndedIterator<Item = &EvalRecord> {
         self.records.iter().filter_map(Record::evaluation)
     }
 
     /// What is known of the use of codes, early evaluations included.
-    fn code_use(&self) -> impl Iterator<Item = &EvalRecord> {
+    pub(super) fn code_use(&self) -> impl Iterator<Item = &EvalRecord> {
         self.records.iter().filter_map(Record::code_use)
     }
 
-    fn by_step(&self, value: impl Fn(&EvalRecord) -> Option<f64>) -> Vec<(f64, f64)> {
+    pub(super) fn by_step(&self, value: impl Fn(&EvalRecord) -> Option<f64>) -> Vec<(f64, f64)> {
         by_step(self.evaluations(), value)
     }
 
     /// Seconds of training that `step` steps took, as far as the log tells.
-    fn seconds_at(&self, step: f64) -> Option<f64> {
+    pub(super) fn seconds_at(&self, step: f64) -> Option<f64> {
         let mut trained = self.records.iter().rev().filter_map(|record| match record {
             Record::Train(train) => Some(train),
             _ => None,
