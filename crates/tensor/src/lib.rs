@@ -75,6 +75,7 @@ mod math;
 mod op;
 pub mod optim;
 pub mod params;
+mod product;
 pub mod rng;
 pub mod simd;
 mod simplify;
