@@ -22,17 +22,8 @@ With NVIDIA's MPS, where it is there, processes share a GPU instead of taking tu
 TEXT
 }
 
-fail() {
-    echo "studies.sh: $1" >&2
-    exit 2
-}
-
-# Into files that no transfer refuses for their size.
-packed() { # ARCHIVE PATHS...
-    local archive=$1
-    shift
-    tar cz "$@" 2>/dev/null | split -b 15M -d -a 2 - "$archive.tgz."
-}
+# shellcheck source=tools/apart.bash
+. "$(dirname "${BASH_SOURCE[0]}")/apart.bash"
 
 start() {
     local out='' rrvq=rrvq flags=''
@@ -52,44 +43,30 @@ start() {
     command -v "$rrvq" >/dev/null || fail "there is no program $rrvq; name it with --rrvq"
     mkdir -p "$out/said" || exit 2
     date +%s >"$out/said/begun"
-    # Whoever called must not be kept waiting by what goes on: nothing of its output is handed down.
-    if command -v nvidia-cuda-mps-control >/dev/null && ! pgrep -f nvidia-cuda-mps-control >/dev/null; then
-        setsid nvidia-cuda-mps-control -d </dev/null >/dev/null 2>&1
-    fi
     local study name
     for study in "$@"; do
         name=${study%% *}
         echo "$name" >>"$out/said/started"
         # shellcheck disable=SC2016
-        setsid nohup bash -c '
+        apart '
             for try in 1 2; do
                 # Flags are separated by spaces.
                 $0 study $1 $2 --out "$3" >>"$3/said/$4.txt" 2>&1 && break
             done
             echo "$4 exit $? after $(($(date +%s) - $(cat "$3/said/begun"))) s" >>"$3/said/ended"
-        ' "$rrvq" "$study" "$flags" "$out" "$name" </dev/null >/dev/null 2>&1 &
+        ' "$rrvq" "$study" "$flags" "$out" "$name"
     done
-}
-
-number() { # RECORD KEY
-    printf '%s' "$1" | grep -o "\"$2\":[0-9.]*" | head -n 1 | cut -d : -f 2
 }
 
 look() {
     [ $# -ge 2 ] || fail "look needs a folder and seconds"
-    local out=$1 until=$(($(date +%s) + $2)) archives=${3:-} all run trained judged of
+    local out=$1 archives=${3:-} run
     [ -f "$out/said/started" ] || fail "no studies were started into $out"
-    all=$(wc -l <"$out/said/started")
-    while [ "$(date +%s)" -lt "$until" ] && [ "$(cat "$out/said/ended" 2>/dev/null | wc -l)" -lt "$all" ]; do sleep 1; done
+    waited "$2" "$out/said/started" "$out/said/ended"
     echo "$(($(date +%s) - $(cat "$out/said/begun"))) s since the start; $(df -h --output=avail "$out" | tail -n 1 | tr -d ' ') of disk left"
     cat "$out/said/ended" 2>/dev/null
     for run in "$out"/runs/*/*/; do
-        [ -f "$run/log.jsonl" ] || continue
-        trained=$(grep '"kind":"train"' "$run/log.jsonl" | tail -n 1)
-        judged=$(grep '"kind":"eval"' "$run/log.jsonl" | tail -n 1)
-        of=$(sed -n '/^\[train\]/,$ s/^steps = //p' "$run/config.toml" | head -n 1)
-        echo "$(basename "$run"): step $(number "$trained" step) of $of, $(number "$judged" bits_per_dim) bits;" \
-            "codes $(printf '%s' "$judged" | grep -o '"used":[0-9]*' | cut -d : -f 2 | tr '\n' ' ')"
+        standing "$run"
     done
     [ -n "$archives" ] || return 0
     mkdir -p "$archives" || exit 2
