@@ -436,9 +436,9 @@ pub struct Study {
     /// Seeds of each model, instead of what the scale has
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: Option<u16>,
-    /// Use the run folder DIR, trained by hand, for the run that a study calls NAME (its folder in OUT/runs/SCALE, with
-    /// the seed or without); repeatable
-    #[arg(long, value_name = "NAME=DIR", value_parser = named_run)]
+    /// Use MODEL (a run folder trained by hand, a packed file, or a built-in model) for the run that a study calls NAME
+    /// (its folder in OUT/runs/SCALE, with the seed or without); repeatable
+    #[arg(long, value_name = "NAME=MODEL", value_parser = named_run)]
     pub run: Vec<(String, PathBuf)>,
     /// Train N models of a study at a time, each in a process of its own: small models leave most of a large GPU idle
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -458,7 +458,7 @@ pub struct Study {
 fn named_run(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, dir)) if !name.is_empty() && !dir.is_empty() => Ok((name.into(), dir.into())),
-        _ => Err("expected NAME=DIR, such as l32-cifar10=runs/l32".into()),
+        _ => Err("expected NAME=MODEL, such as l32-cifar10=runs/l32".into()),
     }
 }
 

@@ -315,10 +315,23 @@ fn a_run_trained_by_hand_stands_in_for_a_studys_own() {
         stored["command"]
             .as_str()
             .unwrap()
-            .contains("--run mlp-swatches=DIR")
+            .contains("--run mlp-swatches=MODEL")
     );
     study("swatches=hand").refused(&["no study asked for a run called swatches", "out/runs/smoke"]);
     study("mlp-swatches=none").refused(&["none"]);
+    // A packed model stands in like a run; what is built in has other images.
+    scratch
+        .run(&["pack", "hand", "--out", "packed.safetensors"])
+        .done();
+    study("mlp-swatches=packed.safetensors").done();
+    let packed = section(&scratch, "mlp");
+    assert!(
+        packed["html"]
+            .as_str()
+            .unwrap()
+            .contains("train.lr = 0.001")
+    );
+    study("mlp-swatches=cifar10").refused(&["cifar10", "32×32", "swatches"]);
     let other = [
         "train",
         "--preset",
@@ -332,7 +345,7 @@ fn a_run_trained_by_hand_stands_in_for_a_studys_own() {
     study("mlp-swatches=small").refused(&["small", "8×8", "32×32"]);
     let wrong = study("hand");
     assert!(
-        wrong.code == Some(2) && wrong.err.contains("NAME=DIR"),
+        wrong.code == Some(2) && wrong.err.contains("NAME=MODEL"),
         "{wrong:?}"
     );
 }

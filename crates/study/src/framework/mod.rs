@@ -94,7 +94,8 @@ pub struct Settings {
     pub minutes: Option<f64>,
     /// Seeds of each model, instead of what the scale says.
     pub seeds: Option<usize>,
-    /// Run folders that were trained elsewhere, by the name that a study has for the run, with its seed or without.
+    /// Models that were trained elsewhere (run folders, packed files, built-in ones), by the name that a study has for the run, with its
+    /// seed or without.
     pub runs: BTreeMap<String, PathBuf>,
     /// What all budgets of the scale are multiplied by, where no minutes are named.
     pub budget: f64,
@@ -122,7 +123,7 @@ impl Settings {
         words.extend(self.seeds.map(|n| format!("--seeds {n}")));
         words.extend((self.budget != 1.0).then(|| format!("--budget {}", self.budget)));
         words.extend((self.jobs > 1).then(|| format!("--jobs {}", self.jobs)));
-        words.extend(self.runs.keys().map(|name| format!("--run {name}=DIR")));
+        words.extend(self.runs.keys().map(|name| format!("--run {name}=MODEL")));
         words.push("--out DIR".into());
         words.join(" ")
     }

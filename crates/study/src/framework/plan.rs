@@ -2,9 +2,8 @@
 
 use super::runs::Wanted;
 use super::{Context, Follow, Scale, Settings, Study, able, folders};
-use rrvq::Result;
-use rrvq::run::Run;
 use rrvq::train::Watch;
+use rrvq::{Result, Trained};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -44,7 +43,7 @@ pub enum State {
     },
     /// All of it.
     Finished,
-    /// A run that was trained elsewhere takes its place.
+    /// A model that was trained elsewhere takes its place.
     Given(PathBuf),
     /// A study before this one asks for it too.
     Shared(&'static str),
@@ -102,8 +101,8 @@ impl Context<'_> {
 
     fn state(&self, wanted: &Wanted) -> Result<State> {
         if let Some((_, dir)) = self.given_for(wanted) {
-            // A folder that is no run is told before hours of training.
-            Run::open(&dir)?;
+            // What is no model is told before hours of training.
+            Trained::open(&dir)?;
             return Ok(State::Given(dir));
         }
         Ok(match self.steps_of(wanted) {

@@ -13,7 +13,7 @@ use rrvq::train::log::{Record, read};
 use rrvq::{Error, Event, Result, TrainOptions, Trained, Trainer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -102,10 +102,10 @@ pub struct Trial {
     pub trained: Trained,
     /// What it was trained on.
     pub data: Rc<dyn Dataset>,
-    /// Its log.
+    /// Its log; empty where the model came without one.
     pub records: Vec<Record>,
-    /// Seconds of its training.
-    pub seconds: f64,
+    /// Seconds of its training, where its log tells.
+    pub seconds: Option<f64>,
 }
 
 /// What became of a model: trained, or the sentence that says how it diverged.
@@ -116,6 +116,15 @@ impl Trial {
     pub fn evaluate(&self, split: Split, images: usize) -> Result<EvalRecord> {
         let extent = Extent { split, images };
         self.trained.evaluate(self.data.as_ref(), extent)
+    }
+
+    /// Minutes of its training, where its log tells.
+    pub fn minutes(&self) -> String {
+        match self.seconds.map(|seconds| seconds / 60.0) {
+            None => "–".into(),
+            Some(short) if short < 10.0 => format!("{short:.2}"),
+            Some(long) => format!("{long:.1}"),
+        }
     }
 
     /// The first images of a split.
@@ -170,7 +179,7 @@ impl Context<'_> {
             }
             trials.push(match self.one(one, self.share) {
                 Ok(trial) => {
-                    self.trained += trial.seconds;
+                    self.trained += trial.seconds.unwrap_or(0.0);
                     Ok(trial)
                 }
                 Err(Error::Diverged { message, .. }) => Err(message),
@@ -293,10 +302,10 @@ impl Context<'_> {
     fn at_rate(&mut self, wanted: &Wanted, minutes: Option<f64>, rate: f64) -> Result<Trial> {
         let data = self.open(&wanted.config)?;
         if let Some((name, dir)) = self.given_for(wanted) {
-            let run = Run::open(&dir)?;
-            let said = told_of_given(&Config::load(run.config())?, wanted, &run)?;
+            let trained = Trained::open(&dir)?;
+            let said = told_of_given(trained.config(), wanted, &dir)?;
             self.given.insert(name, said);
-            return self.trial(wanted, run, data);
+            return self.trial(wanted, trained, data);
         }
         let dir = self.settings.runs_folder().join(wanted.folder());
         let there = self.run_of(wanted);
@@ -339,7 +348,7 @@ impl Context<'_> {
             std::fs::remove_file(run.state())
                 .map_err(|error| Error::io("remove", run.state(), error))?;
         }
-        let trial = self.trial(wanted, run, data)?;
+        let trial = self.trial(wanted, Trained::of_run(run)?, data)?;
         let found = trial.trained.config().train.lr;
         let own = wanted.config.train.lr;
         let halved = |times: usize| own / (1 << times) as f64;
@@ -353,19 +362,23 @@ impl Context<'_> {
         Ok(trial)
     }
 
-    /// A run as a study sees it.
-    fn trial(&self, wanted: &Wanted, run: Run, data: Rc<dyn Dataset>) -> Result<Trial> {
-        let records = read(run.log())?;
+    /// A model as a study sees it.
+    fn trial(&self, wanted: &Wanted, trained: Trained, data: Rc<dyn Dataset>) -> Result<Trial> {
+        // Packed models have no log.
+        let records = match trained.run() {
+            Some(run) => read(run.log())?,
+            None => Vec::new(),
+        };
         let seconds = records.iter().rev().find_map(|record| match record {
             Record::Train(train) => Some(train.seconds),
             _ => None,
         });
         Ok(Trial {
             name: wanted.name.clone(),
-            trained: Trained::of_run(run)?.on(self.settings.device.clone()),
+            trained: trained.on(self.settings.device.clone()),
             data,
             records,
-            seconds: seconds.unwrap_or(0.0),
+            seconds,
         })
     }
 
@@ -426,7 +439,7 @@ impl Context<'_> {
 
 /// What the page says of a run that was trained elsewhere, which may have been trained otherwise; one of other images is
 /// refused.
-fn told_of_given(found: &Config, wanted: &Wanted, run: &Run) -> Result<String> {
+fn told_of_given(found: &Config, wanted: &Wanted, model: &Path) -> Result<String> {
     let want = &wanted.config;
     let images = |config: &Config| {
         let model = &config.model;
@@ -436,7 +449,7 @@ fn told_of_given(found: &Config, wanted: &Wanted, run: &Run) -> Result<String> {
         let ((name, size, _), own) = (images(want), found.model.size);
         return Err(Error::new(format!(
             "{} holds a run on {} of {own}×{own}, but {} needs one on {name} of {size}×{size}; give it another run",
-            run.dir().display(),
+            model.display(),
             found.data.name,
             wanted.name
         )));

@@ -94,7 +94,7 @@ impl Study for Depth {
                 format!("{:.4}", test.reconstruction),
                 format!("{:.4}", test.kl.iter().sum::<f64>()),
                 trial.steps().to_string(),
-                format!("{:.2}", trial.seconds / 60.0),
+                trial.minutes(),
             ]);
             points.push((*depth as f64, test.bits_per_dim));
         }

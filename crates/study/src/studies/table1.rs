@@ -149,7 +149,7 @@ impl Study for Table1 {
                     format!("{:.3}", train.bits_per_dim),
                     codes,
                     trial.steps().to_string(),
-                    format!("{:.1}", trial.seconds / 60.0),
+                    trial.minutes(),
                 ]);
                 found.push((row.system, test.bits_per_dim));
                 curves.push(curve(row.system, trial));

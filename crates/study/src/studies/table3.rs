@@ -23,17 +23,17 @@ const ABLATIONS: [(&str, &str, f64, Option<f64>); 4] = [
 ];
 
 /// The largest gradient norm of a run, and how often it was far above the median: what unstable training looks like before it
-/// diverges.
-fn jumps(records: &[Record]) -> (f64, usize) {
+/// diverges. None where there is no log.
+fn jumps(records: &[Record]) -> Option<(f64, usize)> {
     let norms = records.iter().filter_map(|record| match record {
         Record::Train(train) => Some(train.grad_norm),
         _ => None,
     });
     let mut norms: Vec<f64> = norms.collect();
     norms.sort_by(f64::total_cmp);
-    let median = norms.get(norms.len() / 2).copied().unwrap_or(0.0);
-    let most = norms.last().copied().unwrap_or(0.0);
-    (most, norms.iter().filter(|n| **n > 20.0 * median).count())
+    let median = *norms.get(norms.len() / 2)?;
+    let most = *norms.last()?;
+    Some((most, norms.iter().filter(|n| **n > 20.0 * median).count()))
 }
 
 /// The four ablations on a data set.
@@ -82,7 +82,10 @@ fn judged(attempt: &Attempt, images: usize, train_images: usize) -> Result<Resul
     };
     let test = trial.evaluate(Split::Test, images)?;
     let train = trial.evaluate(Split::Train, train_images)?;
-    let (most, often) = jumps(&trial.records);
+    let [most, often] = jumps(&trial.records)
+        .map_or(["–".into(), "–".into()], |(most, often)| {
+            [format!("{most:.1}"), often.to_string()]
+        });
     let (used, all) = test.codes_in_use().unwrap_or((0, 0));
     Ok(Result3 {
         bits: test.bits_per_dim,
@@ -90,8 +93,8 @@ fn judged(attempt: &Attempt, images: usize, train_images: usize) -> Result<Resul
             format!("{:.3}", test.bits_per_dim),
             format!("{:.3}", train.bits_per_dim),
             format!("{used} of {all}"),
-            format!("{most:.1}"),
-            often.to_string(),
+            most,
+            often,
             trial.steps().to_string(),
         ],
         diverged: false,
@@ -272,7 +275,7 @@ mod tests {
             })
         };
         let records: Vec<Record> = [1.0, 1.1, 0.9, 25.0, 1.0].map(of).into();
-        assert_eq!(jumps(&records), (25.0, 1));
-        assert_eq!(jumps(&[]), (0.0, 0));
+        assert_eq!(jumps(&records), Some((25.0, 1)));
+        assert_eq!(jumps(&[]), None);
     }
 }
