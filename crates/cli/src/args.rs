@@ -464,7 +464,7 @@ fn named_run(text: &str) -> Result<(String, PathBuf), String> {
 
 #[derive(Arguments)]
 pub struct Info {
-    /// Run folder
+    /// Run folder, packed file, or name of a built-in model (`rrvq models`)
     pub run: PathBuf,
     /// Print one JSON object
     #[arg(long)]

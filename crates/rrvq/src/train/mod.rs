@@ -8,6 +8,7 @@ pub mod checkpoint;
 mod due;
 pub mod log;
 mod model_task;
+mod pace;
 mod scalars;
 pub mod schedule;
 mod split;

@@ -4,6 +4,7 @@ use super::checkpoint::{Due, Progress, load_state, save};
 use super::due::{is_early, next_stop, sample_every};
 use super::log::{DivergedRecord, Log, Record, TrainRecord};
 use super::model_task::ModelTask;
+use super::pace::Pace;
 use super::task::Task;
 use super::tensorboard::EventWriter;
 use super::together::{agreed, any, check_agreement, first_images, group_of};
@@ -28,9 +29,6 @@ use std::time::Instant;
 /// Most steps of a burst, and about how many seconds it may take: a run is told to stop in between.
 const BURST: u64 = 256;
 const BURST_SECONDS: f64 = 1.0;
-
-/// A pace is remembered for this share of a run that has minutes.
-const REMEMBERED: f64 = 0.05;
 
 /// A run that skips this many steps in a row has come to a stop.
 const MOST_SKIPPED: usize = 100;
@@ -125,8 +123,8 @@ pub struct Trainer<'a> {
     setup: f64,
     /// Seconds of the last step, once there was one.
     pace: Option<f64>,
-    /// Seconds of a step over the last part of a run that has minutes.
-    steady: Option<f64>,
+    /// What a run that has minutes plans by.
+    steady: Pace,
     /// Seconds of steps, all runs together, after which it ends.
     end: Option<f64>,
     stopped: bool,
@@ -238,7 +236,7 @@ impl<'a> Trainer<'a> {
             last: None,
             setup,
             pace: None,
-            steady: None,
+            steady: Pace::default(),
             stopped: false,
             since: 0,
             spent: 0.0,
@@ -378,14 +376,9 @@ impl<'a> Trainer<'a> {
         if budget == 0.0 {
             return;
         }
-        let now = seconds / steps as f64;
-        let weight = (seconds / (REMEMBERED * budget)).min(1.0);
-        let steady = self.steady.map_or(now, |old| old + (now - old) * weight);
-        self.steady = Some(steady);
-        let left = (budget - self.progress.seconds).max(0.0);
-        let done = self.progress.step as usize;
-        // Half a step too many or too few.
-        let steps = done + (left / steady + 0.5) as usize;
+        self.steady.made(steps, seconds, budget);
+        let left = self.steady.room(budget - self.progress.seconds);
+        let steps = self.progress.step as usize + left;
         self.task.set_steps(steps);
         self.config.train.steps = steps;
     }
