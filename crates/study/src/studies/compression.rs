@@ -68,8 +68,8 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-/// The models of the curve, the paper's first.
-fn wanted(context: &Context<'_>, data: &str) -> Result<Vec<(String, Wanted)>> {
+/// The models of the curve, the paper's first, each with the name of its kind.
+fn wanted(context: &Context<'_>, data: &str) -> Result<Vec<(&'static str, Wanted)>> {
     let mut all = Vec::new();
     for kind in &KINDS {
         let preset = context.preset(kind.presets[0], kind.presets[1]);
@@ -82,8 +82,7 @@ fn wanted(context: &Context<'_>, data: &str) -> Result<Vec<(String, Wanted)>> {
             let settings = [own, low, &[setting.as_str()]].concat();
             let name = format!("{}-{}-{worth}", plain.name, kind.name);
             let model = plain.with(&name, &settings)?;
-            let said = format!("{}, a bit worth {worth}", kind.name);
-            all.push((said, model.budget(kind.steps, FULL_STEPS)));
+            all.push((kind.name, model.budget(kind.steps, FULL_STEPS)));
         }
     }
     Ok(all)
@@ -245,7 +244,7 @@ impl Study for Compression {
         section.seeds = 1;
         // The paper's data set where it is there, else another.
         let data = context.available(self.data())[0];
-        let (said, models): (Vec<String>, Vec<Wanted>) = wanted(context, data)?.into_iter().unzip();
+        let (kinds, models): (Vec<&str>, Vec<Wanted>) = wanted(context, data)?.into_iter().unzip();
         let trials = context.train(models)?;
         let count = context.by_scale(4, 100, 500);
         let mut images = Vec::new();
@@ -259,8 +258,11 @@ impl Study for Compression {
             images.push(Image::new(&i.to_string(), width, height, pixels)?);
         }
         let mut comparison = Comparison::of(&images);
-        for (trial, said) in trials.iter().zip(&said) {
-            comparison.lossy.push(row(trial, &images, said)?);
+        for (trial, kind) in trials.iter().zip(kinds) {
+            // One that was given may have been trained for another worth.
+            let worth = trial.trained.config().train.bit_worth;
+            let said = format!("{kind}, a bit worth {worth}");
+            comparison.lossy.push(row(trial, &images, &said)?);
         }
         comparison.add_rivals(&images, &|_| {});
         rrvq::interrupt::check()?;
