@@ -215,9 +215,9 @@ section! {
         decoder_share: f64 = 0.0,
         /// Steps between looks at the codes, in the first three quarters of a run: those that hardly any image uses become halves of those that many use; 0 lets them be.
         split_every: usize = 0,
-        /// Learning rate over the run: "constant", "cosine" (down to `lr_floor`) or "plateau" (lowered when stuck).
+        /// Learning rate over the run: "constant", "cosine" or "linear" (down to `lr_floor`), or "plateau" (lowered when stuck).
         schedule: Schedule = Schedule::Constant,
-        /// The learning rate never goes below this under "cosine" and "plateau".
+        /// The learning rate never goes below this under "cosine", "linear" and "plateau".
         lr_floor: f64 = 5e-5,
         /// The learning rate is multiplied by this when stuck, under "plateau".
         plateau_factor: f64 = 0.8,
@@ -460,6 +460,8 @@ choice! {
         Constant = "constant",
         /// Half a cosine down to the floor.
         Cosine = "cosine",
+        /// Falls along a line to `lr_floor`, reached at the last step.
+        Linear = "linear",
         /// Multiplied by a factor when the evaluation no longer improves.
         Plateau = "plateau",
     }

@@ -54,15 +54,15 @@ pub fn learning_rate(train: &TrainConfig, plateau: &Plateau, step: usize) -> f64
     if step < train.warmup {
         return train.lr * (step + 1) as f64 / train.warmup as f64;
     }
+    let done = progress(
+        step - train.warmup,
+        train.steps.saturating_sub(train.warmup),
+    );
+    let down = |left: f64| train.lr_floor + (train.lr - train.lr_floor) * left;
     match train.schedule {
         Schedule::Constant => train.lr,
-        Schedule::Cosine => {
-            let progress = progress(
-                step - train.warmup,
-                train.steps.saturating_sub(train.warmup),
-            );
-            train.lr_floor + (train.lr - train.lr_floor) * 0.5 * (1.0 + (PI * progress).cos())
-        }
+        Schedule::Cosine => down(0.5 * (1.0 + (PI * done).cos())),
+        Schedule::Linear => down(1.0 - done),
         Schedule::Plateau => (train.lr * plateau.factor).max(train.lr_floor),
     }
 }
@@ -105,12 +105,26 @@ mod tests {
 
     #[test]
     fn warm_up_rises_to_the_full_rate() {
-        for schedule in [Schedule::Constant, Schedule::Cosine, Schedule::Plateau] {
+        for schedule in [
+            Schedule::Constant,
+            Schedule::Cosine,
+            Schedule::Linear,
+            Schedule::Plateau,
+        ] {
             let rate = |step| learning_rate(&train(schedule), &Plateau::default(), step);
             assert_eq!(rate(0), 0.1);
             assert_eq!(rate(9), 1.0);
             assert_eq!(rate(10), 1.0);
         }
+    }
+
+    #[test]
+    fn a_line_falls_to_the_floor_and_stays() {
+        let rate = |step| learning_rate(&train(Schedule::Linear), &Plateau::default(), step);
+        assert!((rate(35) - 0.775).abs() < 1e-12);
+        assert!((rate(60) - 0.55).abs() < 1e-12);
+        assert!((rate(110) - 0.1).abs() < 1e-12);
+        assert!((rate(500) - 0.1).abs() < 1e-12);
     }
 
     #[test]
