@@ -22,6 +22,8 @@ const DEPTHS: [(usize, &str, usize); 6] = [
 /// Minutes of training of each model.
 const QUICK_MINUTES: f64 = 0.6;
 const FULL_MINUTES: f64 = 3.0;
+/// In seconds of a CPU, steps are what deep models lack: batches are small, and rates with them.
+const QUICK_SETTINGS: [&str; 2] = ["train.batch=8", "train.lr=0.048"];
 
 fn wanted(
     context: &Context<'_>,
@@ -35,7 +37,8 @@ fn wanted(
         format!("model.maps={maps}"),
         format!("model.repeat={repeat}"),
     ];
-    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let mut settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    settings.extend(context.by_scale(&[][..], &QUICK_SETTINGS, &[]));
     let wanted = base
         .with(&format!("depth-{depth:02}-cifar10"), &settings)?
         .on(data);
