@@ -6,6 +6,20 @@ fail() {
     exit 2
 }
 
+# Gives values of options to variables of the caller that are called the same, and what follows them to its `others`.
+options() { # "NAME NAME..." ARGUMENTS...
+    local known=$1
+    shift
+    while [ $# -gt 0 ] && [[ $1 == --* ]]; do
+        [[ " $known " == *" ${1#--} "* ]] || fail "there is no option $1; --help lists them"
+        [ $# -gt 1 ] || fail "$1 needs a value"
+        printf -v "${1#--}" %s "$2"
+        shift 2
+    done
+    # shellcheck disable=SC2034
+    others=("$@")
+}
+
 # Starts a bash script with arguments that lives on when its caller ends, and beside others on one GPU: with NVIDIA's MPS, where it is
 # there, processes share a GPU instead of taking turns.
 apart() { # SCRIPT ARGUMENTS...

@@ -28,17 +28,9 @@ TEXT
 
 start() {
     local out='' rrvq=rrvq flags='' share=100
-    while [ $# -gt 0 ]; do
-        case $1 in
-        --out | --rrvq | --flags | --share)
-            [ $# -gt 1 ] || fail "$1 needs a value"
-            declare "${1#--}=$2"
-            shift 2
-            ;;
-        --*) fail "there is no option $1; --help lists them" ;;
-        *) break ;;
-        esac
-    done
+    local others=()
+    options "out rrvq flags share" "$@"
+    set -- "${others[@]}"
     [ -n "$out" ] || fail "runs need a folder to go to; name it with --out DIR"
     [ $# -gt 1 ] || fail "a run needs a name and flags of rrvq train, such as --preset NAME"
     command -v "$rrvq" >/dev/null || fail "there is no program $rrvq; name it with --rrvq"

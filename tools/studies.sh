@@ -27,17 +27,9 @@ TEXT
 
 start() {
     local out='' rrvq=rrvq flags=''
-    while [ $# -gt 0 ]; do
-        case $1 in
-        --out | --rrvq | --flags)
-            [ $# -gt 1 ] || fail "$1 needs a value"
-            declare "${1#--}=$2"
-            shift 2
-            ;;
-        --*) fail "there is no option $1; --help lists them" ;;
-        *) break ;;
-        esac
-    done
+    local others=()
+    options "out rrvq flags" "$@"
+    set -- "${others[@]}"
     [ -n "$out" ] || fail "studies need a folder to write to; name it with --out DIR"
     [ $# -gt 0 ] || fail "no study is named; rrvq study lists them"
     command -v "$rrvq" >/dev/null || fail "there is no program $rrvq; name it with --rrvq"
