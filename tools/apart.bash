@@ -24,7 +24,8 @@ options() { # "NAME NAME..." ARGUMENTS...
 # there, processes share a GPU instead of taking turns.
 apart() { # SCRIPT ARGUMENTS...
     # Whoever called must not be kept waiting by what goes on: nothing of its output is handed down.
-    if command -v nvidia-cuda-mps-control >/dev/null && ! pgrep -f nvidia-cuda-mps-control >/dev/null; then
+    # By the name of the process, which Linux cuts to 15 letters: a shell whose command line has the word is not MPS.
+    if command -v nvidia-cuda-mps-control >/dev/null && ! pgrep -x nvidia-cuda-mps >/dev/null; then
         setsid nvidia-cuda-mps-control -d </dev/null >/dev/null 2>&1
     fi
     setsid nohup bash -c "$@" </dev/null >/dev/null 2>&1 &

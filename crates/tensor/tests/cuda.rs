@@ -6,6 +6,7 @@ mod common;
 
 use common::{Draw, inputs, normal};
 use rrvq_tensor::device::{Device, Precision, Program};
+use rrvq_tensor::optim::{Exceptions, Optimiser, Rule, STATES};
 use rrvq_tensor::rng::counter;
 use rrvq_tensor::{DType, Data, Graph, Init, Layout, Store, Var, grad};
 use std::sync::Mutex;
@@ -203,5 +204,91 @@ fn states_live_on_the_device_and_two_runs_give_the_same_losses() {
             "weights in {}",
             precision.name()
         );
+    }
+}
+
+/// Parameters and whether Muon has them: several of one shape, tall and wide, sizes that tensor cores suit and sizes that they do not.
+const KERNELS: [(&str, &[usize], bool); 9] = [
+    ("left", &[5, 5], false),
+    ("a", &[40, 24], true),
+    ("b", &[40, 24], true),
+    ("c", &[40, 24], true),
+    ("odd", &[3, 3, 3, 20], true),
+    ("wide", &[12, 50], true),
+    ("wider", &[12, 50], true),
+    ("kernel", &[3, 3, 64, 32], true),
+    ("row", &[1, 9], true),
+];
+
+/// What three steps of Muon make of each parameter.
+fn muon(device: &Device) -> Vec<Vec<f32>> {
+    let g = Graph::new();
+    let mut loss = g.scalar(0.0);
+    for (name, shape, _) in KERNELS {
+        let slope = g.input(&format!("slope of {name}"), shape, DType::F32);
+        loss = loss + (g.param(name, shape, Init::Constant(0.0)) * slope).sum();
+    }
+    let layout = g.layout();
+    let matrices: Vec<String> = KERNELS.iter().filter(|k| k.2).map(|k| k.0.into()).collect();
+    let optimiser = Optimiser {
+        rule: Rule::AdaMax,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        clip: 0.0,
+        ema: 0.9,
+    };
+    let except = Exceptions {
+        matrices: &matrices,
+        ..Exceptions::default()
+    };
+    let norm = optimiser.build_with(loss, except).norm;
+    let mut program = Program::new(device, &g, &layout, &[("norm", norm)]).expect("compiles");
+    let mut store = Store::default();
+    for name in STATES {
+        store.insert(name, vec![0.0; layout.len()]);
+    }
+    for t in 1..=3u32 {
+        let slope = |(i, (name, shape, _)): (u32, &(&str, &[usize], bool))| {
+            let values = normal(10 * t + i, shape.iter().product());
+            (format!("slope of {name}"), values)
+        };
+        let slopes: Vec<(String, Vec<f32>)> = (0..).zip(&KERNELS).map(slope).collect();
+        let t = [t as f32];
+        let mut inputs: Vec<(&str, Data<'_>)> = slopes
+            .iter()
+            .map(|(name, values)| (name.as_str(), Data::F32(values)))
+            .collect();
+        inputs.extend([("lr", Data::F32(&[1.0])), ("t", Data::F32(&t))]);
+        program.run(&mut store, &inputs).expect("runs");
+    }
+    store.fetch().expect("comes back");
+    let theta = store.get("theta");
+    let own = |entry: &rrvq_tensor::params::Entry| theta[entry.offset..][..entry.len()].to_vec();
+    layout.entries().iter().map(own).collect()
+}
+
+#[test]
+fn muon_makes_the_steps_it_makes_on_the_cpu() {
+    let _alone = BUSY.lock();
+    let Some(gpu) = gpu() else { return };
+    let want = muon(&Device::Cpu);
+    let length = |v: &mut dyn Iterator<Item = f32>| v.map(|x| x * x).sum::<f32>().sqrt();
+    // With bf16 the products are of TF32, of whose rounding the rounds make 0.05 here, 0.1 at worst; and anything of one direction alone.
+    for (precision, limit) in [(Precision::F32, 2e-3), (Precision::Bf16, 2e-1)] {
+        let device = gpu.with_precision(precision);
+        let have = muon(&device);
+        assert!(have == muon(&device), "two runs in {}", precision.name());
+        for ((name, ..), (have, want)) in KERNELS.iter().zip(have.iter().zip(&want)) {
+            let off = length(&mut have.iter().zip(want).map(|(a, b)| a - b));
+            let off = off / length(&mut want.iter().copied());
+            println!("{name} in {}: off by {off:.1e}", precision.name());
+            let alone = *name == "row" && precision == Precision::Bf16;
+            assert!(
+                off < if alone { 2.0 } else { limit },
+                "{name} in {}: {off}",
+                precision.name()
+            );
+        }
     }
 }

@@ -33,7 +33,10 @@ impl Pace {
 
     /// Steps that so many seconds have room for, half a step too many or too few.
     pub fn room(&self, seconds: f64) -> usize {
-        (seconds.max(0.0) * self.steps / self.seconds.max(1e-9) + 0.5) as usize
+        let room = (seconds.max(0.0) * self.steps / self.seconds.max(1e-9) + 0.5) as usize;
+        // A first step that took most of the time says nothing of the next one.
+        let cold = !self.warm && self.steps > 0.0 && seconds > 0.0;
+        room.max(usize::from(cold))
     }
 }
 
@@ -57,6 +60,8 @@ mod tests {
     fn a_slow_first_step_is_forgotten_with_the_next_ones() {
         let all = planned([(1, 20.0), (10, 1.0), (10, 1.0), (10, 1.0)]);
         assert_eq!(all, [50, 9801, 9801, 9801]);
+        // Nor does it end a run that it took most of.
+        assert_eq!(planned([(1, 990.0), (1, 0.1)]), [2, 101]);
     }
 
     #[test]

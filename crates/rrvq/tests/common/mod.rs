@@ -153,6 +153,7 @@ pub fn small_models() -> Vec<(&'static str, Config)> {
         "model.temperature={start=2, end=1}",
         "model.likelihood=\"mixture-causal\"",
         "model.mixtures=3",
+        "model.neighbours=12",
         "train.optimiser=\"muon\"",
     ]);
     vec![

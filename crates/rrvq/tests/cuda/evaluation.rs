@@ -204,6 +204,19 @@ fn check_pictures(report: &mut Report, device: &Device, model: &Model, store: im
         1.0,
         PICTURES,
     );
+    // What pixels are drawn from: weights, means, inverse scales, and what neighbours pull.
+    let numbers = |device: &Device| {
+        let mut sampler = Sampler::new(device, model, 6, PixelValues::Drawn).unwrap();
+        sampler.run(&mut store(), counter(4, 5), 1.0).unwrap()
+    };
+    let want = numbers(&Device::Cpu);
+    report.tensor(
+        "pictures",
+        "numbers of pixels",
+        &numbers(device),
+        &want,
+        1e-4,
+    );
 }
 
 #[test]

@@ -130,17 +130,20 @@ impl Edges {
         for index in (0..count).rev() {
             let group = &order[index];
             let follows = self.users[index].iter().all(|&user| waits[user]);
-            let keeps_little = self.reads[index].iter().all(|&(from, node)| {
-                let node_is_small = live.node(node).len() <= LARGEST_DEFERRED;
-                let gradient = matches!(
-                    live.node(node).op,
-                    Op::ConvGradWeight { .. } | Op::Part { .. }
-                );
-                early[from].is_some()
-                    || node_is_small
-                    || gradient
-                    || small_producer(live, &order[from])
-            });
+            // What is packed lies in the pack, or is copied there at once.
+            let packs = matches!(group.kind, Kind::Standalone(id) if matches!(live.node(id).op, Op::Pack { .. }));
+            let keeps_little = packs
+                || self.reads[index].iter().all(|&(from, node)| {
+                    let node_is_small = live.node(node).len() <= LARGEST_DEFERRED;
+                    let gradient = matches!(
+                        live.node(node).op,
+                        Op::ConvGradWeight { .. } | Op::Part { .. }
+                    );
+                    early[from].is_some()
+                        || node_is_small
+                        || gradient
+                        || small_producer(live, &order[from])
+                });
             let may = early[index].is_none() && follows && keeps_little && is_light(live, group);
             waits[index] = may || closing[index];
         }

@@ -268,3 +268,55 @@ fn a_plan_that_does_not_fit_its_memory_ends_in_a_panic_and_touches_nothing() {
         assert!(outcome.is_err(), "{arena} floats");
     }
 }
+
+/// What is decided for a GPU, which takes none.
+#[cfg(feature = "cuda")]
+mod for_a_gpu {
+    use crate::Precision;
+    use crate::compile::{Kernel, Plan, compile_for};
+    use crate::graph::{DType, Graph};
+    use crate::optim::{Optimiser, Rule};
+    use crate::params::Init;
+    use crate::testing::cuda_target;
+
+    /// The step of weight-normalised convolutions, the last of which has `out` channels.
+    fn normalised_step(out: usize) -> Plan {
+        let g = Graph::new();
+        let mut y = g.input("x", &[2, 8, 8, 128], DType::F32);
+        for (i, channels) in [128, 128, 128, out].into_iter().enumerate() {
+            let v = g.param(&format!("{i}.v"), &[3, 3, 128, channels], Init::Normal(0.1));
+            let of_each = [1, 1, 1, channels];
+            let gain = g.param(&format!("{i}.g"), &of_each, Init::Constant(1.0));
+            let norm = (v.square().sum_to(&of_each) + 1e-6).rsqrt();
+            y = y.elu().conv(v * (norm * gain), 1);
+        }
+        let loss = y.square().sum();
+        let optimiser = Optimiser {
+            rule: Rule::AdaMax,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            clip: 5.0,
+            ema: 0.99,
+        };
+        let norm = optimiser.build(loss);
+        let outputs = [("loss", loss), ("norm", norm)];
+        compile_for(cuda_target(Precision::Bf16), &g, &g.layout(), &outputs).unwrap()
+    }
+
+    #[test]
+    fn one_large_kernel_does_not_keep_the_gradients_of_the_others_from_running_together() {
+        let batches = |plan: &Plan| -> Vec<usize> {
+            let of_kernel = plan.kernels().iter().map(|kernel| match kernel {
+                Kernel::Batch(jobs) => jobs.len(),
+                _ => 0,
+            });
+            of_kernel.filter(|jobs| *jobs > 0).collect()
+        };
+        // The second has a kernel of 1.2 million values.
+        let (small, large) = (normalised_step(64), normalised_step(1024));
+        assert!(batches(&small).iter().any(|jobs| *jobs >= 4));
+        assert_eq!(batches(&small), batches(&large));
+        assert_eq!(small.kernels().len(), large.kernels().len());
+    }
+}

@@ -11,7 +11,7 @@
 //! q·I + R, so that no identity is needed.
 //!
 //! Matrices of one shape go through the rounds together, as one product of many pairs. With factors in TF32 the result is off by
-//! one or two hundredths of its length, about what the usual form has in bf16, whatever the spread of singular values.
+//! a few hundredths of its length (docs/experiments/muon.md), and its singular values stay near 1 and below 1.3.
 
 use crate::graph::Var;
 use crate::params::Entry;

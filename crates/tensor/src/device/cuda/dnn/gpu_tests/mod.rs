@@ -254,6 +254,10 @@ fn products(gpu: &Gpu, failures: &mut Vec<String>) {
         (5, 64, 32, 48),
         (3, 7, 5, 3),
         (2, 256, 1000, 256),
+        // As in Muon: Gram matrices, a side that nothing divides, the long side.
+        (3, 256, 576, 256),
+        (1, 27, 256, 27),
+        (4, 576, 32, 32),
     ] {
         for (ta, tb) in [(false, false), (true, false), (false, true), (true, true)] {
             let product = MatrixProduct {
@@ -278,10 +282,16 @@ fn products(gpu: &Gpu, failures: &mut Vec<String>) {
                         .sum::<f64>() as f32;
                 }
             }
-            // Parameters start anywhere in one flat vector: on four bytes, not on sixteen.
-            let (ba, bb) = (Buffer::new(&a, F32, 1), Buffer::new(&b, F32, 3));
-            let c = Buffer::blank(product.result(), F32);
-            for (tf32, limit) in [(false, 3e-5), (true, 2e-3)] {
+            // Parameters start anywhere in one flat vector, on four bytes; what a plan makes lies on sixteen and more.
+            for (offsets, tf32, limit) in [
+                ([1, 3], false, 3e-5),
+                ([1, 3], true, 2e-3),
+                ([0, 0], false, 3e-5),
+                ([0, 0], true, 2e-3),
+            ] {
+                let ba = Buffer::new(&a, F32, offsets[0]);
+                let bb = Buffer::new(&b, F32, offsets[1]);
+                let c = Buffer::blank(product.result(), F32);
                 // SAFETY: buffers of these sizes, one product at a time on one stream.
                 let done = unsafe { blas.matmul(product, tf32, ba.at, bb.at, c.at, gpu.stream()) };
                 if let Err(e) = done {
