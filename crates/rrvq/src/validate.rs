@@ -42,6 +42,7 @@ impl Config {
         check_estimator(model, train)?;
         check_split(model, train)?;
         check_decoder_share(model, train)?;
+        check_norm_penalty(model, train)?;
         check_objective(model, train)?;
         above_zero("train.lr", train.lr)?;
         at_least_zero("train.kernel_lr", train.kernel_lr)?;
@@ -143,6 +144,20 @@ fn check_decoder_share(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
     Err(Error::new(format!(
         "train.decoder_share is {share}, which needs model.likelihood = \"mixture-causal\" and train.estimator = \"pathwise\"; \
          set these, or set it to 0"
+    )))
+}
+
+/// Embeddings can be far from codes only where there are both.
+fn check_norm_penalty(model: &ModelConfig, train: &TrainConfig) -> Result<()> {
+    at_least_zero("train.norm_penalty", train.norm_penalty)?;
+    above_zero("train.norm_limit", train.norm_limit)?;
+    let fits = latent::find(&model.latent)?.has_embeddings();
+    if train.norm_penalty == 0.0 || fits && train.estimator != Estimator::Vimco {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "train.norm_penalty is {}, which needs model.latent = \"code\" and train.estimator = \"pathwise\"; set these, or set it to 0",
+        train.norm_penalty
     )))
 }
 
@@ -574,6 +589,8 @@ mod tests {
             ("train.plateau_factor=1.5", "train.plateau_factor"),
             ("train.decoder_share=0.5", "mixture-causal"),
             ("train.decoder_share=-1", "from 0 to 1"),
+            ("train.norm_penalty=-1", "train.norm_penalty"),
+            ("train.norm_limit=0", "train.norm_limit"),
             ("model.temperature.end=0", "model.temperature.end"),
             ("model.image_channels=2", "model.image_channels"),
             ("model.log_scale=inf", "model.log_scale"),

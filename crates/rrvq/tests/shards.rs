@@ -27,7 +27,7 @@ fn trained(preset: &str, changes: &[&str]) -> (Vec<f64>, Vec<f32>) {
 /// Everything that crosses shards, on: free bits, splits, revived codes, data-dependent starts, Gaussians.
 #[test]
 fn shards_train_the_model_of_whole_batches() {
-    let cases: [(&str, &[&str]); 7] = [
+    let cases: [(&str, &[&str]); 8] = [
         (
             "tiny-swatches",
             &["model.free_bits=0.05", "train.split_every=4"],
@@ -57,6 +57,10 @@ fn shards_train_the_model_of_whole_batches() {
             &["model.likelihood=mixture-causal", "train.decoder_share=0.3"],
         ),
         ("tiny-swatches", &["train.optimiser=muon"]),
+        (
+            "tiny-swatches",
+            &["train.norm_penalty=2", "train.norm_limit=0.5"],
+        ),
     ];
     for (preset, changes) in cases {
         let (whole, theta) = trained(preset, changes);

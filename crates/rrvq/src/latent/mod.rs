@@ -108,6 +108,11 @@ pub trait Latent: Sync {
         false
     }
 
+    /// Whether posteriors are responsibilities for embeddings that can run away from the codes (`train.norm_penalty`).
+    fn has_embeddings(&self) -> bool {
+        false
+    }
+
     /// What makes training unstable in this configuration, and what to do, where something is known.
     fn instability(&self, _config: &ModelConfig) -> Option<&'static str> {
         None
@@ -296,6 +301,8 @@ pub struct Drawn<'g> {
     pub weight: Option<Weight<'g>>,
     /// Entropy of the posterior in nats of each row, [rows, 1], where it is known.
     pub entropy: Option<Var<'g>>,
+    /// The posterior's embedding, [rows, d_e], where codes answer for it.
+    pub embedding: Option<Var<'g>>,
 }
 
 impl<'g> Drawn<'g> {
@@ -309,6 +316,7 @@ impl<'g> Drawn<'g> {
             moved: None,
             weight: None,
             entropy: None,
+            embedding: None,
         }
     }
 

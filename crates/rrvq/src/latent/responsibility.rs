@@ -245,6 +245,10 @@ impl Latent for Kind {
         true
     }
 
+    fn has_embeddings(&self) -> bool {
+        true
+    }
+
     fn instability(&self, config: &ModelConfig) -> Option<&'static str> {
         // The paper found this one ablation unstable too.
         let known = config.prior == PriorKind::Direct && config.sigma != Sigma::One;
@@ -271,6 +275,7 @@ impl Latent for Kind {
             return Drawn {
                 code: Some(index),
                 entropy: Some(-from_uniform + most),
+                embedding: Some(e_q),
                 ..Drawn::new(z, kl)
             };
         }

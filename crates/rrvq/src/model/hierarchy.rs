@@ -51,6 +51,8 @@ pub struct Elbo<'g> {
     scales: Option<Var<'g>>,
     /// Entropy of the posterior over all layers, in nats, [n, 1]; none where the latents do not tell it.
     pub entropy: Option<Var<'g>>,
+    /// The posterior's embeddings of each layer, [n · M, d_e], where codes answer for them.
+    pub embeddings: Vec<Var<'g>>,
     /// log p(x, z) − log q(z | x) of the sample, [n, 1]; only where it was asked for.
     pub log_weight: Option<Var<'g>>,
     /// log q(z | x) of the sample, likewise.
@@ -167,6 +169,7 @@ impl<'g> Hierarchy<'g> {
                 let sums = of_layers.into_iter().flatten().map(per_image);
                 sums.reduce(|a, b| a + b)
             },
+            embeddings: layers.iter().filter_map(|l| l.embedding).collect(),
             log_weight,
             log_q: weights
                 .iter()
@@ -454,6 +457,27 @@ impl<'g> Elbo<'g> {
         let n = (alone.graph().shards() * alone.dim(0)) as f64;
         let scale = share / (n * nats_per_dim(config));
         Some((self.log_likelihood - alone).sum().all_sum() * scale as f32)
+    }
+
+    /// What is added to the loss, in bits a dimension, so that embeddings come back to their codes: of each position
+    /// `norm_penalty` nats times |e| / R − 1, where that is positive, R being the norm of an embedding at `norm_limit`; none
+    /// where there is no penalty.
+    ///
+    /// A posterior whose embedding is far from all codes is one code, whatever the image, and its gradient is zero: nothing
+    /// else brings it back. The prior's embedding needs no such help, for a KL tells it of codes that it does not expect.
+    pub fn norm_penalty(&self, config: &ModelConfig, train: &TrainConfig) -> Option<Var<'g>> {
+        let g = self.log_likelihood.graph();
+        let n = (g.shards() * self.log_likelihood.dim(0)) as f64;
+        let scale = train.norm_penalty / (n * nats_per_dim(config));
+        let beyond = |e: &Var<'g>| {
+            let limit = train.norm_limit * (e.dim(1) as f64).sqrt();
+            // The small number keeps the root's gradient finite at zero.
+            let norm = (e.square().sum_last() + 1e-12).sqrt();
+            (norm * (1.0 / limit) as f32 - 1.0).max(g.scalar(0.0)).sum()
+        };
+        let layers = self.embeddings.iter().filter(|_| scale > 0.0);
+        let total = layers.map(beyond).reduce(|a, b| a + b)?;
+        Some(total.all_sum() * scale as f32)
     }
 }
 

@@ -124,10 +124,11 @@ pub fn objective<'g>(
         Objective::Elbo => elbo.weighted_loss(&model.config, weight),
         Objective::RateDistortion => elbo.rate_distortion(&model.config, weight, train),
     };
-    let loss = match elbo.decoder_share(&model.config, train.decoder_share) {
-        Some(more) => loss + more,
-        None => loss,
-    };
+    let more = [
+        elbo.decoder_share(&model.config, train.decoder_share),
+        elbo.norm_penalty(&model.config, train),
+    ];
+    let loss = more.into_iter().flatten().fold(loss, |sum, v| sum + v);
     (elbo, loss)
 }
 
