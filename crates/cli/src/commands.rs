@@ -203,15 +203,24 @@ fn layer_table(config: &Config, record: &EvalRecord) {
             cells.push(format!("{:.1}", usage.perplexity));
             cells.push(format!("{} of {}", usage.used, usage.used + usage.dead));
         }
+        let size = record.embedding_size.get(layer);
+        cells.extend(size.map(|size| format!("{size:.2}")));
         cells
     };
     let rows: Vec<Vec<String>> = (0..record.kl.len().min(sides.len()))
         .rev()
         .map(row)
         .collect();
-    let titles = ["layer", "map", "KL bits/dim", "perplexity", "codes used"];
-    // Gaussians have no codes to use.
-    let shown = if record.usage.is_empty() { 3 } else { 5 };
+    let titles = [
+        "layer",
+        "map",
+        "KL bits/dim",
+        "perplexity",
+        "codes used",
+        "embedding RMS",
+    ];
+    // Gaussians have no codes to use, and not all codes have embeddings.
+    let shown = rows.first().map_or(0, Vec::len);
     table(&titles[..shown], &rows);
 }
 

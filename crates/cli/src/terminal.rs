@@ -105,6 +105,8 @@ pub struct Follow {
     label: String,
     bar: ProgressBar,
     quiet: bool,
+    /// Layers that were said to have run away.
+    runaway: Vec<usize>,
 }
 
 impl Follow {
@@ -112,6 +114,7 @@ impl Follow {
         Follow {
             label: label.into(),
             bar: ProgressBar::hidden(),
+            runaway: Vec::new(),
             quiet: manner().quiet,
         }
     }
@@ -121,6 +124,29 @@ impl Follow {
         let mut follow = Follow::new(label);
         follow.quiet = true;
         follow
+    }
+
+    /// Says once of each layer that it is lost, when there is time to start again.
+    fn warn(&mut self, record: &EvalRecord) {
+        let gone = record.runaway();
+        if gone.iter().all(|layer| self.runaway.contains(layer)) {
+            return;
+        }
+        let each = |layer: &usize| format!("{} ({:.0})", layer + 1, record.embedding_size[*layer]);
+        let layers: Vec<String> = gone.iter().map(each).collect();
+        let (what, whose) = match layers.len() {
+            1 => ("layer", "has one code left: its"),
+            _ => ("layers", "have one code left: their"),
+        };
+        self.bar.suspend(|| {
+            aside(format!(
+                "{}: {what} {} {whose} embeddings (their root mean square in brackets, 1 at the start) are far from all codes, \
+                 where gradients vanish; train.norm_penalty=1 brings them back, a lower train.lr keeps them",
+                self.label,
+                layers.join(", ")
+            ))
+        });
+        self.runaway = gone;
     }
 
     fn say(&self, text: String) {
@@ -202,6 +228,7 @@ impl Watch for Follow {
             record.reconstruction,
             record.kl.iter().sum::<f64>(),
         ));
+        self.warn(record);
     }
 
     fn planned(&mut self, steps: usize) {

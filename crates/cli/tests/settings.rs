@@ -73,6 +73,33 @@ fn a_run_without_a_hold_out_has_no_validation_images() {
 }
 
 #[test]
+fn a_layer_whose_embeddings_run_away_is_named_once() {
+    let scratch = Scratch::new();
+    let run = |out: &str, settings: &[&str]| {
+        let base = format!("train --preset tiny-swatches --seed 0 --steps 200 --out {out}");
+        let mut args: Vec<&str> = base.split(' ').collect();
+        let reinmax = ["model.sample=reinmax", "train.eval_every=50"];
+        let settings = reinmax.iter().chain(settings);
+        settings.for_each(|s| args.extend(["--set", s]));
+        let said = scratch.run(&args);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said.err
+    };
+    let high = ["train.lr=1", "train.warmup=0"];
+    let warned = run("high", &high);
+    assert_eq!(warned.matches("far from all codes").count(), 1, "{warned}");
+    assert!(warned.contains("high: layers 1 (") && warned.contains("train.norm_penalty=1"));
+    let last = scratch.run(&["eval", "high", "--json"]).json();
+    for layer in 0..2 {
+        let size = last["embedding_size"][layer].as_f64().unwrap();
+        assert!(size > 4.0, "{last}");
+    }
+    assert!(!run("fine", &[]).contains("far from all codes"));
+    let table = scratch.run(&["eval", "fine"]).done();
+    assert!(table.contains("embedding RMS"), "{table}");
+}
+
+#[test]
 fn the_use_of_codes_is_seen_early() {
     let scratch = Scratch::new();
     let said = train(&scratch, "run", &["train.steps=120", "train.eval_every=0"]);
@@ -99,6 +126,7 @@ fn the_use_of_codes_is_seen_early() {
         "Live codes",
         "Perplexity of codes",
         "KL in bits a position",
+        "Embeddings, root mean square",
         "layer 2, step 100, 512 train images",
     ] {
         assert!(page.contains(there), "{there} is missing");

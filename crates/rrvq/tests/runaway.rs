@@ -1,10 +1,11 @@
 //! Embeddings that run away from their codes: what a posterior learns there, and what brings it back.
 
-use rrvq::Device;
 use rrvq::config::Config;
 use rrvq::dataset::{Batches, Swatches};
+use rrvq::evaluate::{Evaluator, Extent};
 use rrvq::model::hierarchy::nats_per_dim;
 use rrvq::programs::{Model, Step, StepInput, objective};
+use rrvq::{Device, Split};
 use rrvq_tensor::{Data, Graph, Program, Store, grad};
 
 fn config(changes: &[&str]) -> Config {
@@ -97,6 +98,37 @@ fn far_from_all_codes_nothing_is_learnt_but_by_the_penalty() {
         (with - loss - penalty).abs() < 1e-4 * penalty,
         "{with}, {loss}, {penalty}"
     );
+}
+
+#[test]
+fn evaluations_tell_the_size_of_embeddings_and_which_layers_are_lost() {
+    let config = config(&[]);
+    let found = |far: f32| {
+        let (model, mut store, _) = moved(&config, far);
+        // What is evaluated are averaged weights.
+        let theta = store.get("theta").to_vec();
+        store.insert("ema", theta);
+        let data = Swatches::for_config(&config);
+        let mut evaluator = Evaluator::new(&Device::Cpu, &model, &data, 7).unwrap();
+        let extent = Extent {
+            split: Split::Test,
+            images: 30,
+        };
+        evaluator.evaluate(&mut store, extent).unwrap()
+    };
+    let (start, moved) = (found(0.0), found(20.0));
+    for size in &start.embedding_size {
+        assert!((0.3..4.0).contains(size), "{:?}", start.embedding_size);
+    }
+    assert!(start.runaway().is_empty());
+    let top = config.model.layers() - 1;
+    assert!(
+        (19.0..23.0).contains(&moved.embedding_size[top]),
+        "{:?}",
+        moved.embedding_size
+    );
+    assert!(moved.usage[top].used == 1);
+    assert_eq!(moved.runaway(), [top]);
 }
 
 /// Trains from weights whose top layer is far away: the mean size of its embeddings' numbers before and after.

@@ -206,6 +206,7 @@ struct Sum {
     log_likelihood: f64,
     kl: Vec<f64>,
     tally: Vec<Vec<u64>>,
+    embedding_squares: Vec<f64>,
     squared_error: Option<f64>,
 }
 
@@ -218,6 +219,10 @@ impl Sum {
             log_likelihood: 0.0,
             kl: vec![0.0; config.layers()],
             tally: (0..config.layers()).filter_map(tally).collect(),
+            embedding_squares: match latent::of(config).has_embeddings() {
+                true => vec![0.0; config.layers()],
+                false => Vec::new(),
+            },
             squared_error: None,
         }
     }
@@ -229,14 +234,16 @@ impl Sum {
             kl: scores.kl.iter().map(|kl| total(kl)).collect(),
             squared_error: scores.squared_error.as_ref().map(|errors| total(errors)),
             tally: scores.tally.clone(),
+            embedding_squares: scores.embedding_squares.iter().map(|v| total(v)).collect(),
         }
     }
 
     fn add(&mut self, part: &Sum) {
         self.images += part.images;
         self.log_likelihood += part.log_likelihood;
-        for (sum, kl) in self.kl.iter_mut().zip(&part.kl) {
-            *sum += kl;
+        let sums = self.kl.iter_mut().chain(&mut self.embedding_squares);
+        for (sum, more) in sums.zip(part.kl.iter().chain(&part.embedding_squares)) {
+            *sum += more;
         }
         if let Some(errors) = part.squared_error {
             self.squared_error = Some(self.squared_error.unwrap_or(0.0) + errors);
@@ -250,7 +257,7 @@ impl Sum {
     fn to_bytes(&self) -> Vec<u8> {
         let floats = [&self.log_likelihood].into_iter().chain(&self.kl);
         let errors = self.squared_error.unwrap_or(0.0);
-        let floats = floats.chain([&errors]);
+        let floats = floats.chain([&errors]).chain(&self.embedding_squares);
         let has_errors = self.squared_error.is_some() as u64;
         let words = [self.images as u64, has_errors].into_iter();
         let words = words.chain(floats.map(|v| v.to_bits()));
@@ -269,6 +276,11 @@ impl Sum {
             log_likelihood: f64::from_bits(next()),
             kl: self.kl.iter().map(|_| f64::from_bits(next())).collect(),
             squared_error: Some(f64::from_bits(next())).filter(|_| has_errors),
+            embedding_squares: self
+                .embedding_squares
+                .iter()
+                .map(|_| f64::from_bits(next()))
+                .collect(),
             tally: self
                 .tally
                 .iter()
@@ -297,6 +309,12 @@ impl Sum {
                 sum / values as f64
             }),
             usage: self.tally.iter().map(|c| Usage::of(c)).collect(),
+            embedding_size: {
+                let squares = self.embedding_squares.iter();
+                squares
+                    .map(|sum| (sum / self.images as f64).sqrt())
+                    .collect()
+            },
             seconds: start.elapsed().as_secs_f64(),
         }
     }

@@ -29,6 +29,14 @@ pub struct EvalRecord {
     pub squared_error: Option<f64>,
     /// How each layer's codes are used, bottom first.
     pub usage: Vec<Usage>,
+    /// Root mean square of the numbers of each layer's posterior embeddings, which start near 1; empty where there are none,
+    /// and in older logs.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "numbers"
+    )]
+    pub embedding_size: Vec<f64>,
     /// Seconds the evaluation took.
     pub seconds: f64,
 }
@@ -39,6 +47,17 @@ impl EvalRecord {
         let used = self.usage.iter().map(|u| u.used).sum();
         let all = self.usage.iter().map(|u| u.used + u.dead).sum();
         (all > 0).then_some((used, all))
+    }
+
+    /// Layers, counted from 0 at the bottom, that have one code left because their embeddings have run away from all of them:
+    /// their gradient is zero, and what lies above never comes back by itself.
+    pub fn runaway(&self) -> Vec<usize> {
+        let layers = self.usage.iter().zip(&self.embedding_size).enumerate();
+        let gone = layers.filter(|(_, (usage, size))| {
+            let far = size.is_nan() || **size > TrainConfig::default().norm_limit;
+            far && usage.perplexity < 2.0 && usage.used + usage.dead > 2
+        });
+        gone.map(|(layer, _)| layer).collect()
     }
 
     /// What training lowers, in bits a dimension.

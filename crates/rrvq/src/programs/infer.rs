@@ -85,6 +85,8 @@ pub struct Scorer {
     layers: usize,
     /// Codes of each layer, bottom first; none where latents are Gaussians.
     codes: Vec<usize>,
+    /// Layers whose embeddings it measures.
+    embeddings: usize,
     /// Whether it scores squared errors, too.
     errors: bool,
 }
@@ -97,6 +99,8 @@ pub struct Scores {
     pub kl: Vec<Vec<f32>>,
     /// How often each code of each layer was drawn; empty where there are no codes.
     pub tally: Vec<Vec<u64>>,
+    /// Mean square of the numbers of each image's embeddings, for each layer, bottom first; empty where there are none.
+    pub embedding_squares: Vec<Vec<f32>>,
     /// Squared error of each image's means, in steps of a byte; none where it was not asked for.
     pub squared_error: Option<Vec<f32>>,
 }
@@ -144,6 +148,14 @@ impl Scorer {
         if !tallies.is_empty() {
             outputs.push(("tally", graph.concat(&tallies, 0)));
         }
+        let squares = elbo.embeddings.iter().map(|e| {
+            let each = e.size() / batch;
+            e.square().reshape(&[batch, each]).sum_last() * (1.0 / each as f32)
+        });
+        let squares: Vec<Var<'_>> = squares.collect();
+        if !squares.is_empty() {
+            outputs.push(("embedding_squares", graph.concat(&squares, 0)));
+        }
         if errors {
             outputs.push(("squared_error", elbo.squared_error));
         }
@@ -153,6 +165,7 @@ impl Scorer {
             image_len: model.image_len(),
             layers: elbo.kl.len(),
             codes,
+            embeddings: squares.len(),
             errors,
         })
     }
@@ -160,10 +173,12 @@ impl Scorer {
     /// The names of the outputs, in the order they are compiled in.
     fn names(&self) -> impl Iterator<Item = &'static str> {
         let tally = (!self.codes.is_empty()).then_some("tally");
+        let squares = (self.embeddings > 0).then_some("embedding_squares");
         let errors = self.errors.then_some("squared_error");
         ["log_likelihood", "kl"]
             .into_iter()
             .chain(tally)
+            .chain(squares)
             .chain(errors)
     }
 
@@ -237,20 +252,24 @@ impl Scorer {
     /// All outputs one after another, for the first `count` images.
     fn scores(&self, values: &[f32], count: usize) -> Scores {
         let (log_likelihood, rest) = values.split_at(self.batch);
-        let (kl, mut tally) = rest.split_at(self.batch * self.layers);
+        let (kl, rest) = rest.split_at(self.batch * self.layers);
+        let (mut tally, rest) = rest.split_at(self.codes.iter().sum());
+        let (squares, errors) = rest.split_at(self.batch * self.embeddings);
         let take = |codes: &usize| {
             let (here, rest) = tally.split_at(*codes);
             tally = rest;
             here.iter().map(|v| *v as u64).collect()
         };
+        let of_layers = |values: &[f32]| {
+            let layers = values.chunks_exact(self.batch);
+            layers.map(|layer| layer[..count].to_vec()).collect()
+        };
         Scores {
             log_likelihood: log_likelihood[..count].to_vec(),
-            kl: kl
-                .chunks_exact(self.batch)
-                .map(|layer| layer[..count].to_vec())
-                .collect(),
+            kl: of_layers(kl),
             tally: self.codes.iter().map(take).collect(),
-            squared_error: self.errors.then(|| tally[..count].to_vec()),
+            embedding_squares: of_layers(squares),
+            squared_error: self.errors.then(|| errors[..count].to_vec()),
         }
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn of_evaluation(name: &str, record: &EvalRecord) -> Vec<(String, f64
         ("perplexity", usage(record, |u| u.perplexity)),
         ("live_codes", usage(record, |u| u.used as f64)),
         ("dead_codes", usage(record, |u| u.dead as f64)),
+        ("embedding_size", record.embedding_size.clone()),
     ];
     for (what, values) in layers {
         scalars.extend(of_layers(&format!("{name}_{what}"), values.into_iter()));

@@ -103,6 +103,20 @@ pub(super) fn over_time(mut page: Report, config: &Config, records: &[&EvalRecor
             },
         ));
     }
+    if records
+        .iter()
+        .all(|record| record.embedding_size.len() == layers)
+    {
+        let size = |record: &EvalRecord, layer: usize| record.embedding_size[layer];
+        page = page.heat_map(&map(
+            "Embeddings, root mean square, shaded by its logarithm: far from 1, codes are out of reach",
+            ["1 and less".into(), "30 and more".into()],
+            &|record, layer| Cell {
+                shade: (size(record, layer).ln() / 30f64.ln()).clamp(0.0, 1.0),
+                text: format!("{:.2}", size(record, layer)),
+            },
+        ));
+    }
     let sides = config.model.sides();
     let bits = |record: &EvalRecord, layer: usize| {
         bits_of_image(config, record, layer) / (sides[layer] * sides[layer]) as f64
@@ -141,6 +155,7 @@ mod tests {
             images: 64,
             kl: vec![0.1, 0.4],
             usage: (0..codes).map(|_| Usage::of(&[5, 5, 0, 0])).collect(),
+            embedding_size: (0..codes).map(|_| 12.34).collect(),
             ..EvalRecord::default()
         }
     }
@@ -154,12 +169,13 @@ mod tests {
     #[test]
     fn layers_are_shown_over_time() {
         let page = drawn(&[record(100, 2), record(200, 2)]);
-        assert_eq!(page.matches("Heat map").count(), 3);
+        assert_eq!(page.matches("Heat map").count(), 4);
         // 0.4 bits a dimension of 8 × 8 × 3, on 2 × 2 positions.
         for text in [
             "layer 2, step 200, 64 train images: 2 of 4",
             "layer 1, step 100, 64 train images: 2.0",
             "layer 2, step 100, 64 train images: 19.200 bits",
+            "layer 2, step 200, 64 train images: 12.34",
         ] {
             assert!(page.contains(text), "{text}");
         }
