@@ -217,7 +217,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
     );
     all.extend(plans(&bench(4, 24, 32, 256, 4), reinmax, F32));
     all.extend(plans(&bench(4, 20, 12, 40, 3), reinmax, F32));
-    let changes: [fn(&mut Config); 11] = [
+    let changes: [fn(&mut Config); 12] = [
         |config| config.model.code_start = CodeStart::Embeddings,
         |config| config.model.latent = "gaussian".into(),
         |config| config.model.latent = "nearest".into(),
@@ -233,6 +233,7 @@ fn all_kernels_compile_for_sm_80_and_sm_90() {
         |config| config.model.backbone = Backbone::Mlp,
         |config| config.train.estimator = Estimator::Vimco,
         |config| config.train.optimiser = Optimiser::Muon,
+        |config| config.train.norm_penalty = 1.0,
     ];
     all.extend(sharded_plans(&bench(4, 24, 32, 256, 4), |_| {}, F32));
     all.extend(sharded_plans(&bench(4, 20, 12, 40, 3), |_| {}, F32));

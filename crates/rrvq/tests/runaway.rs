@@ -10,10 +10,12 @@ use rrvq_tensor::{Data, Graph, Program, Store, grad};
 
 fn config(changes: &[&str]) -> Config {
     let mut config = Config::preset("tiny-swatches").unwrap();
-    for change in ["model.sample=reinmax", "train.batch=8"]
-        .iter()
-        .chain(changes)
-    {
+    let common = [
+        "model.sample=reinmax",
+        "train.batch=8",
+        "train.norm_limit=4",
+    ];
+    for change in common.iter().chain(changes) {
         config.set(change).unwrap();
     }
     config.validate().unwrap();

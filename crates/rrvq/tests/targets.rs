@@ -68,6 +68,10 @@ fn turned_padded_joined_and_batched_is_the_same_step() {
         // Without clipping nothing but the report needs the norm, and Adam's own squares feed it.
         (Grow::Transposed, &["train.optimiser=adam", "train.clip=0"]),
         (Grow::Nearest, &["train.optimiser=muon"]),
+        (
+            Grow::Nearest,
+            &["train.norm_penalty=1", "train.norm_limit=0.8"],
+        ),
         (Grow::Nearest, &["model.latent=gaussian"]),
         (Grow::Transposed, &["model.latent=nearest"]),
         (

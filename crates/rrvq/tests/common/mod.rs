@@ -155,6 +155,8 @@ pub fn small_models() -> Vec<(&'static str, Config)> {
         "model.mixtures=3",
         "model.neighbours=12",
         "train.optimiser=\"muon\"",
+        "train.norm_penalty=1",
+        "train.norm_limit=0.8",
     ]);
     vec![
         ("even sizes", even),
