@@ -213,10 +213,10 @@ section! {
         kl_warmup: usize = 0,
         /// Share of the likelihood in training that is the decoder's without the pixels before, so that latents carry the picture; for "mixture-causal".
         decoder_share: f64 = 0.0,
-        /// Weight of the penalty on posterior embeddings that run away from their codes, in nats a position; 0 sets none, 1 suits.
+        /// Weight of the penalty on posterior embeddings that run away from their codes, in nats a position; 0 sets none, 10 suits.
         norm_penalty: f64 = 0.0,
         /// Root mean square of an embedding's numbers from which on it is penalised, by its distance from there.
-        norm_limit: f64 = 2.0,
+        norm_limit: f64 = 4.0,
         /// Steps between looks at the codes, in the first three quarters of a run: those that hardly any image uses become halves of those that many use; 0 lets them be.
         split_every: usize = 0,
         /// Learning rate over the run: "constant", "cosine" or "linear" (down to `lr_floor`), or "plateau" (lowered when stuck).

@@ -54,7 +54,7 @@ impl EvalRecord {
     pub fn runaway(&self) -> Vec<usize> {
         let layers = self.usage.iter().zip(&self.embedding_size).enumerate();
         let gone = layers.filter(|(_, (usage, size))| {
-            let far = size.is_nan() || **size > 2.0 * TrainConfig::default().norm_limit;
+            let far = size.is_nan() || **size > TrainConfig::default().norm_limit;
             far && usage.perplexity < 2.0 && usage.used + usage.dead > 2
         });
         gone.map(|(layer, _)| layer).collect()
