@@ -65,6 +65,7 @@ def test_evaluation_is_that_of_training(trained):
     assert report.importance_bound < report.bits_per_dim
     layer, usage = trained.layers[0], report.usage[0]
     assert usage.used + usage.dead == layer.codes and 1 <= usage.perplexity <= layer.codes
+    assert len(report.embedding_size) == 2 and all(0 < size < 20 for size in report.embedding_size)
     assert trained.evaluate(ramps(40, 8)).importance_bound is None
 
 

@@ -50,6 +50,8 @@ class Evaluation:
     """Images looked at."""
     importance_bound: Optional[float] = None
     """The importance bound, where more than one sample an image was asked for."""
+    embedding_size: List[float] = field(default_factory=list)
+    """Root mean square of each layer's embeddings: 1 to 2 as a rule, far more where codes are out of reach; empty without embeddings."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,7 @@ class Model:
             usage=[Usage(u["used"], u["dead"], number(u["perplexity"])) for u in record["usage"]],
             images=record["images"],
             importance_bound=bound,
+            embedding_size=[number(size) for size in record.get("embedding_size", [])],
         )
 
     def tensors(self) -> Dict[str, NDArray[np.float32]]:
