@@ -3,7 +3,6 @@
 use rrvq::config::Config;
 use rrvq::dataset::{Batches, Swatches};
 use rrvq::evaluate::{Evaluator, Extent};
-use rrvq::model::hierarchy::nats_per_dim;
 use rrvq::programs::{Model, Step, StepInput, objective};
 use rrvq::{Device, Split};
 use rrvq_tensor::{Data, Graph, Program, Store, grad};
@@ -83,8 +82,7 @@ fn far_from_all_codes_nothing_is_learnt_but_by_the_penalty() {
     // With the penalty it points away from them, by as much at any distance.
     let (_, slope, with) = top(&limited, 1e4);
     let d = limited.model.embed;
-    let images = limited.train.batch as f64;
-    let scale = limited.train.norm_penalty / (images * nats_per_dim(&limited.model));
+    let scale = limited.train.norm_penalty / (e.len() / d) as f64;
     let limit = limited.train.norm_limit * (d as f64).sqrt();
     let mut penalty = 0.0;
     for (e, slope) in e.chunks_exact(d).zip(slope.chunks_exact(d)) {

@@ -459,25 +459,23 @@ impl<'g> Elbo<'g> {
         Some((self.log_likelihood - alone).sum().all_sum() * scale as f32)
     }
 
-    /// What is added to the loss, in bits a dimension, so that embeddings come back to their codes: of each position
-    /// `norm_penalty` nats times |e| / R − 1, where that is positive, R being the norm of an embedding at `norm_limit`; none
-    /// where there is no penalty.
+    /// What is added to the loss, in bits a dimension, so that embeddings stay near their codes: of each layer
+    /// `norm_penalty` times the mean of |e| / R − 1 over all positions where that is positive, R being the norm of an embedding
+    /// at `norm_limit`; none where there is no penalty. A layer of one position weighs as much as one of many.
     ///
     /// A posterior whose embedding is far from all codes is one code, whatever the image, and its gradient is zero: nothing
     /// else brings it back. The prior's embedding needs no such help, for a KL tells it of codes that it does not expect.
-    pub fn norm_penalty(&self, config: &ModelConfig, train: &TrainConfig) -> Option<Var<'g>> {
+    pub fn norm_penalty(&self, train: &TrainConfig) -> Option<Var<'g>> {
         let g = self.log_likelihood.graph();
-        let n = (g.shards() * self.log_likelihood.dim(0)) as f64;
-        let scale = train.norm_penalty / (n * nats_per_dim(config));
         let beyond = |e: &Var<'g>| {
             let limit = train.norm_limit * (e.dim(1) as f64).sqrt();
             // The small number keeps the root's gradient finite at zero.
             let norm = (e.square().sum_last() + 1e-12).sqrt();
-            (norm * (1.0 / limit) as f32 - 1.0).max(g.scalar(0.0)).sum()
+            let over = (norm * (1.0 / limit) as f32 - 1.0).max(g.scalar(0.0));
+            over.sum() * (train.norm_penalty / (g.shards() * e.dim(0)) as f64) as f32
         };
-        let layers = self.embeddings.iter().filter(|_| scale > 0.0);
-        let total = layers.map(beyond).reduce(|a, b| a + b)?;
-        Some(total.all_sum() * scale as f32)
+        let layers = self.embeddings.iter().filter(|_| train.norm_penalty > 0.0);
+        Some(layers.map(beyond).reduce(|a, b| a + b)?.all_sum())
     }
 }
 

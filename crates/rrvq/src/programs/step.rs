@@ -126,7 +126,7 @@ pub fn objective<'g>(
     };
     let more = [
         elbo.decoder_share(&model.config, train.decoder_share),
-        elbo.norm_penalty(&model.config, train),
+        elbo.norm_penalty(train),
     ];
     let loss = more.into_iter().flatten().fold(loss, |sum, v| sum + v);
     (elbo, loss)
