@@ -141,7 +141,7 @@ impl Follow {
         self.bar.suspend(|| {
             aside(format!(
                 "{}: {what} {} {whose} embeddings (their root mean square in brackets, 1 at the start) are far from all codes, \
-                 where gradients vanish; start again with train.norm_penalty=1, which keeps them near, or with a lower train.lr",
+                 where gradients vanish; start again with train.norm_penalty=0.1, which keeps them near, or with a lower train.lr",
                 self.label,
                 layers.join(", ")
             ))

@@ -88,7 +88,7 @@ fn a_layer_whose_embeddings_run_away_is_named_once() {
     let high = ["train.lr=1", "train.warmup=0"];
     let warned = run("high", &high);
     assert_eq!(warned.matches("far from all codes").count(), 1, "{warned}");
-    assert!(warned.contains("high: layers 1 (") && warned.contains("train.norm_penalty=1"));
+    assert!(warned.contains("high: layers 1 (") && warned.contains("train.norm_penalty=0.1"));
     let last = scratch.run(&["eval", "high", "--json"]).json();
     for layer in 0..2 {
         let size = last["embedding_size"][layer].as_f64().unwrap();

@@ -213,7 +213,7 @@ section! {
         kl_warmup: usize = 0,
         /// Share of the likelihood in training that is the decoder's without the pixels before, so that latents carry the picture; for "mixture-causal".
         decoder_share: f64 = 0.0,
-        /// Weight of the penalty on posterior embeddings that run away from their codes, in bits a dimension for a layer whose embeddings are twice too long; 0 sets none, 1 suits.
+        /// Weight of the penalty on posterior embeddings that run away from their codes, in bits a dimension for a layer whose embeddings are twice too long; 0 sets none, 0.1 suits.
         norm_penalty: f64 = 0.0,
         /// Root mean square of an embedding's numbers from which on it is penalised, by its distance from there.
         norm_limit: f64 = 4.0,
