@@ -352,7 +352,11 @@ fn write_the_corpus() {
     keep("container", "by-model", by_model);
     let options = rrvq_codec::lossy::Options::default();
     let coded = rrvq_codec::lossy::encode(&mut workers, identity, &images, &options).unwrap();
-    keep("lossy", "three", coded.bytes);
+    // Beside `three`, which is of version 4.
+    keep("lossy", "version-5", coded.bytes);
+    workers.of_parts = true;
+    let coded = rrvq_codec::lossy::encode(&mut workers, identity, &images, &options).unwrap();
+    keep("lossy", "sides", coded.bytes);
     keep("coder", "samples", samples(500));
     keep("model", "tiny", tiny.pack().unwrap());
     for preset in ["tiny-swatches", "best-cifar10", "vq-cifar10"] {

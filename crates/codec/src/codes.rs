@@ -106,6 +106,27 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// How many codes there are.
+    pub fn codes(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// The table without some of its codes: what was theirs goes to the others by their own shares, and what does not divide
+    /// to the largest, the first of equals. `left` are the counts of the others; `room` holds the new ones.
+    pub fn without<'r>(&self, codes: &[u32], left: u32, room: &'r mut Vec<u32>) -> Table<'r> {
+        room.clear();
+        let grown = |code| ((self.share(code).count as u64 * TOTAL as u64) / left as u64) as u32;
+        room.extend((0..self.codes()).map(grown));
+        codes.iter().for_each(|code| room[*code as usize] = 0);
+        let sum: u32 = room.iter().sum();
+        let largest = room.iter().copied().max().unwrap_or(0);
+        Table {
+            mode: room.iter().position(|count| *count == largest).unwrap_or(0),
+            rest: TOTAL - sum,
+            counts: room,
+        }
+    }
+
     /// The code whose slot holds `place`, which is below the total.
     pub fn find(&self, place: u32) -> (usize, Slot) {
         let mut left = 0;

@@ -46,7 +46,7 @@ pub mod write;
 
 pub use identity::Identity;
 pub use image::Image;
-pub use memory::{compress, decompress, decompress_with};
+pub use memory::{compress, compress_lossy, decompress, decompress_with};
 pub use model::{CodingModel, built_in_of};
 pub use read::Reader;
 pub use workers::Workers;

@@ -1,6 +1,6 @@
 //! Lists of images: everything about them but their samples, in as few bytes as it takes.
 //!
-//! Versions 2 to 4 of the format share this form; version 1 has its own, in [`container`](super::container).
+//! Versions 2 to 5 of the format share this form; version 1 has its own, in [`container`](super::container).
 
 use super::image::{Image, LONGEST_PROFILE, check_size};
 use super::metadata::{self, Metadata};
@@ -24,13 +24,14 @@ pub fn put_number(out: &mut Vec<u8>, mut number: usize) {
 }
 
 pub fn take_number(bytes: &mut &[u8]) -> Option<usize> {
-    let mut number = 0;
+    let mut number = 0u64;
     for shift in (0..35).step_by(7) {
         let (first, rest) = bytes.split_first()?;
         *bytes = rest;
-        number |= ((first & 127) as usize) << shift;
+        number |= ((first & 127) as u64) << shift;
         if *first < 128 {
             // One way to write a number, and only one.
+            let number = usize::try_from(number).ok()?;
             return (*first > 0 || shift == 0).then_some(number);
         }
     }

@@ -8,17 +8,34 @@ use super::networks::Networks;
 use rrvq::error::{Error, Result};
 use rrvq::interrupt::Interrupt;
 use rrvq::programs::Model;
+use rrvq::resize::resized;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Mutex;
 
 /// Copies of the weights may take so many bytes.
 const ROOM: usize = 1 << 30;
+
+/// Tiles the lossy mode takes at a time, where they have the side of the model's images.
+const TILES: usize = 16;
+
+/// Tiles that have as many pixels as `most` tiles of the model's own side, at least one and never more than `most`.
+pub fn as_many(most: usize, own: usize, side: usize) -> usize {
+    (most * own * own / (side * side)).clamp(1, most)
+}
 
 /// A model and the threads that code with it.
 pub struct Workers {
     model: Model,
     theta: Vec<f32>,
     neighbours: Option<Neighbours>,
+    /// Whether the model was trained on parts of pictures, so that it knows nothing of where in one it is.
+    pub of_parts: bool,
+    /// How many tiles the lossy mode takes at a time.
+    batch: usize,
     networks: Vec<Networks>,
+    /// The same weights for tiles of other sides, as they are asked for.
+    others: BTreeMap<usize, Workers>,
 }
 
 impl Workers {
@@ -28,7 +45,27 @@ impl Workers {
             model: model.clone(),
             theta: theta.to_vec(),
             neighbours: None,
+            of_parts: false,
+            batch: TILES,
+            others: BTreeMap::new(),
         })
+    }
+
+    /// The same model on tiles of another side ([`resized`]).
+    pub fn at_side(&mut self, side: usize) -> Result<&mut Workers> {
+        if side == self.model.config.size {
+            return Ok(self);
+        }
+        match self.others.entry(side) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let (model, theta) = resized(&self.model, &self.theta, side)?;
+                let sized = Workers::new(&model, &theta)?;
+                let mut sized = sized.with_neighbours(self.neighbours.clone());
+                sized.batch = as_many(TILES, self.model.config.size, side);
+                Ok(place.insert(sized))
+            }
+        }
     }
 
     /// With pixels that learn from each other.
@@ -43,9 +80,15 @@ impl Workers {
         &self.model
     }
 
+    /// How many tiles the lossy mode takes at a time.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
     /// Bytes of all programs and weights.
     pub fn bytes(&self) -> usize {
-        self.networks.iter().map(Networks::bytes).sum()
+        let others: usize = self.others.values().map(Workers::bytes).sum();
+        others + self.networks.iter().map(Networks::bytes).sum::<usize>()
     }
 
     /// How many chunks are worth having at hand.

@@ -6,7 +6,7 @@ use coding::{bent, image, mutations, numbers, settings, workers};
 use rrvq::Result;
 use rrvq_codec::CodingModel;
 use rrvq_codec::lossy::file::{Header, Kind, put_block};
-use rrvq_codec::lossy::{Encoded, Keep, Options, Outcome, Reader, decode, encode, is_lossy};
+use rrvq_codec::lossy::{Encoded, Keep, Options, Outcome, Reader, Tiles, decode, encode, is_lossy};
 use rrvq_codec::record::{Record, put_records};
 use rrvq_codec::{Identity, Image, Workers};
 
@@ -97,6 +97,62 @@ fn every_kind_of_model_and_image_comes_back_as_it_was_shown() {
     }
 }
 
+/// The same model on tiles of other sides: what is shown comes back, alone and beside images with tiles of another side,
+/// and any first part of a file makes pictures.
+#[test]
+fn tiles_of_other_sides_come_back_as_they_were_shown() {
+    let mut codec = deep();
+    let images = [
+        image("large", 70, 50, 3, true),
+        image("small", 5, 4, 3, false),
+        image("grey", 33, 16, 1, false),
+    ];
+    let mut shown = Vec::new();
+    for tiles in [4, 8, 16, 32].map(Tiles::Side) {
+        let options = Options {
+            tiles,
+            ..Options::default()
+        };
+        let coded = write(&mut codec, &images, options);
+        let found = decode(&mut codec.0, codec.1, &coded.bytes).unwrap();
+        let pictures: Vec<&Image> = coded.parts.iter().map(|part| &part.shown).collect();
+        assert_eq!(found.iter().collect::<Vec<_>>(), pictures);
+        shown.push(found[0].colour.clone());
+        for len in (0..coded.bytes.len()).step_by(97) {
+            let (some, end) = read(&mut codec, &coded.bytes[..len]);
+            assert!(end.is_err() || some.iter().any(|outcome| outcome.missing().is_some()));
+        }
+    }
+    shown.dedup();
+    assert_eq!(shown.len(), 4, "the side changes what is seen");
+    // Each image by itself has the side that suits it, and keeps it in one file with the others.
+    codec.0.of_parts = true;
+    let together = write(&mut codec, &images, Options::default());
+    let found = decode(&mut codec.0, codec.1, &together.bytes).unwrap();
+    let sides = [32, 8, 16].map(Tiles::Side);
+    for ((image, found), tiles) in images.iter().zip(&found).zip(sides) {
+        let one = std::slice::from_ref(image);
+        let options = Options {
+            tiles,
+            ..Options::default()
+        };
+        let alone = write(&mut codec, one, options);
+        assert_eq!(&alone.parts[0].shown, found, "{:?}", image.name);
+    }
+    for side in [0, 6, 7, 9, 64, 1 << 30] {
+        let options = Options {
+            tiles: Tiles::Side(side),
+            ..Options::default()
+        };
+        let said = encode(&mut codec.0, codec.1, &images, &options);
+        let said = said.err().unwrap().to_string();
+        assert!(
+            said.contains(&format!("tiles of side {side} do not fit")),
+            "{said}"
+        );
+    }
+}
+
 /// A layer left out makes the file smaller; what is kept is the first part of the whole, code for code.
 #[test]
 fn fewer_layers_are_fewer_bytes() {
@@ -124,9 +180,9 @@ fn little_is_around_a_single_image() {
         ..one
     };
     let coded = write(&mut codec, std::slice::from_ref(&plain), Options::default());
-    // Magic and identity 12, how many 1, the list 12 and the name, a block 7.
+    // Magic and identity 12, how many 1, the list 13 and the name, a block 7.
     assert!((128..1 << 14).contains(&coded.parts[0].codes));
-    assert_eq!(coded.header, 32 + "photo".len());
+    assert_eq!(coded.header, 33 + "photo".len());
     assert_eq!(coded.bytes.len(), coded.header + coded.parts[0].codes);
     let many: Vec<Image> = (0..50)
         .map(|i| Image {
@@ -276,6 +332,7 @@ fn budgets_are_kept_with_as_many_layers_as_fit() {
                 keep,
                 search,
                 bit_worth: None,
+                ..Options::default()
             };
             let coded = write(&mut codec, &images, options);
             for (part, image) in coded.parts.iter().zip(&images) {
@@ -312,6 +369,7 @@ fn the_search_is_never_worse() {
                 keep: Keep::Drop(dropped),
                 search: true,
                 bit_worth: Some(worth),
+                ..Options::default()
             };
             let searched = write(&mut codec, &images, options);
             let price = |part: &rrvq_codec::lossy::Part| {
@@ -424,7 +482,8 @@ fn nothing_large_is_made_of_nothing() {
         let mut file = Header::new(codec.1, sizes.len()).put();
         let before = file.clone();
         let (packed, payload) = put_records(&records).unwrap();
-        put_block(&mut file, &before, Kind::of_list(packed), &payload);
+        let list = [&[8u8][..], &payload].concat(); // the side of the tiles
+        put_block(&mut file, &before, Kind::of_list(packed), &list);
         let (found, _) = read(&mut codec, &file);
         let had = found.iter().filter(|outcome| outcome.image.is_ok());
         assert_eq!(had.count(), shown);

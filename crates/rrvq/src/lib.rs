@@ -71,6 +71,7 @@ pub mod nn;
 pub mod picture;
 pub mod prior;
 pub mod programs;
+pub mod resize;
 pub mod run;
 pub mod sample;
 pub mod streams;

@@ -8,7 +8,7 @@ use super::super::image::Image;
 use super::super::tiles::Tiling;
 use super::super::workers::Workers;
 use super::file::overhead;
-use super::layout::{Layout, Order, Unit, jobs, positions};
+use super::layout::{Layout, Order, Unit, jobs};
 use super::show::{Coded, Picture, show};
 use super::walk::{self, Arrived, Outgoing, Written};
 use super::{Keep, Options};
@@ -49,7 +49,10 @@ struct Job {
 
 /// Decides for the images of a segment.
 pub struct Chooser<'a> {
+    /// Those for the images' tiles.
     pub workers: &'a mut Workers,
+    /// Tiles of a group, at most.
+    pub group: usize,
     pub options: Options,
 }
 
@@ -64,12 +67,14 @@ impl Chooser<'_> {
     }
 
     fn layout(&self, image: &Image, dropped: usize) -> Layout {
-        let positions = positions(&self.workers.model().config);
+        let config = &self.workers.model().config;
+        let positions = config.sides().into_iter().map(|side| side * side);
         Layout::new(
-            &positions,
+            &positions.collect::<Vec<_>>(),
             self.tiling(image).count(),
+            self.group,
             dropped,
-            Order::Layers,
+            Order::Context,
         )
     }
 
@@ -174,6 +179,7 @@ impl Chooser<'_> {
         let tiling = |job: &Job| self.tiling(&images[job.image]);
         let tilings: Vec<Tiling> = wanted.iter().map(tiling).collect();
         let channels = self.workers.model().config.image_channels;
+        let batch = self.workers.batch();
         let jobs = jobs(layouts.iter().cloned().enumerate());
         let done = self.workers.each(jobs, |networks, units: Vec<Unit>| {
             let outgoing = |unit: &Unit| {
@@ -193,7 +199,7 @@ impl Chooser<'_> {
                 }
             };
             let outgoing: Vec<Outgoing> = units.iter().map(outgoing).collect();
-            Ok((units, walk::write(networks, &outgoing)?))
+            Ok((units, walk::write(networks, batch, &outgoing)?))
         })?;
         let mut out: Vec<Vec<Written>> = wanted.iter().map(|_| Vec::new()).collect();
         for (units, written) in done.into_iter().collect::<Result<Vec<_>>>()? {

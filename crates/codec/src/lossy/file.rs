@@ -18,8 +18,8 @@ use rrvq::error::{Error, Result};
 
 /// The first bytes of every file of ours; the number of the form follows.
 pub const START: [u8; 5] = [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], MAGIC[4]];
-/// Forms with loss: how codes are ordered, and the number. The last is written.
-const FORMS: [(Order, u8); 2] = [(Order::Steps, 2), (Order::Layers, 4)];
+/// Forms with loss: how codes are written, and the number. The last is written.
+const FORMS: [(Order, u8); 3] = [(Order::Steps, 2), (Order::Layers, 4), (Order::Context, 5)];
 /// Bytes of the identity that are kept.
 pub const SHORT_IDENTITY: usize = 6;
 const LONGEST_BLOCK: usize = 1 << 28;
@@ -158,7 +158,7 @@ impl Header {
         let mut short = [0; SHORT_IDENTITY];
         short.copy_from_slice(&identity.0[..SHORT_IDENTITY]);
         Header {
-            order: Order::Layers,
+            order: Order::Context,
             identity: short,
             images,
         }
@@ -191,12 +191,17 @@ impl Header {
         })
     }
 
+    /// The first digits of the model's identity, as people compare them.
+    pub fn model(&self) -> String {
+        self.identity.map(|byte| format!("{byte:02x}")).concat()
+    }
+
     pub fn fits(&self, identity: Identity) -> bool {
         identity.0.starts_with(&self.identity)
     }
 }
 
-/// How the codes of a file that begins so are ordered, and what follows; none if it is not one with loss.
+/// How the codes of a file that begins so are written, and what follows; none if it is not one with loss.
 pub fn form_of(file: &[u8]) -> Option<(Order, &[u8])> {
     let (number, rest) = file.strip_prefix(&START)?.split_first()?;
     let (order, _) = FORMS.iter().find(|(_, form)| form == number)?;

@@ -5,11 +5,13 @@
 //! taken in groups, and a block holds the codes of one group. A block costs some bytes by itself, so the layers of an image
 //! of one group share a block; an image of several has a block for each layer and group.
 
-use rrvq::config::ModelConfig;
+use super::super::workers::as_many;
+use rrvq::config::{Backbone, ModelConfig};
+use rrvq::resize::scaled;
 use std::ops::Range;
 
-/// Tiles of a group, at most.
-pub const GROUP: usize = 64;
+/// Tiles of a group, at most, where they have the side of the model's images.
+const GROUP: usize = 64;
 /// In the older order, layers share a block until it has so many codes.
 const STEP_CODES: usize = 1 << 14;
 
@@ -20,17 +22,60 @@ pub enum Order {
     Steps,
     /// A layer a step, where there is more than one group: version 4.
     Layers,
+    /// The same, with neighbouring codes as a context, and lists that say the side of tiles: version 5.
+    Context,
 }
 
-/// Positions of each layer in a tile, bottom first.
-pub fn positions(config: &ModelConfig) -> Vec<usize> {
-    config.sides().iter().map(|side| side * side).collect()
+/// Tiles of this side in a group, for a model whose own have the side `own`.
+pub fn group(own: usize, side: usize) -> usize {
+    as_many(GROUP, own, side)
+}
+
+/// Tiles may cover so many times the pixels that those would which cover least.
+const MOST_COVERED: usize = 2;
+
+/// The sides that tiles of a model may have: a quarter of its own to four times as much, where all maps have whole positions.
+pub fn sides(config: &ModelConfig) -> impl DoubleEndedIterator<Item = usize> + Clone {
+    let (own, maps) = (config.size, config.maps.clone());
+    let convolutions = config.backbone == Backbone::Convolution;
+    let all = [
+        (own % 4 == 0).then_some(own / 4),
+        (own % 2 == 0).then_some(own / 2),
+        Some(own),
+        Some(2 * own),
+        Some(4 * own),
+    ];
+    let fits =
+        move |side: &usize| *side == own || (convolutions && scaled(&maps, own, *side).is_some());
+    all.into_iter().flatten().filter(fits)
+}
+
+/// Positions of each layer in a tile of this side, bottom first; none where tiles may not have it.
+pub fn positions(config: &ModelConfig, side: usize) -> Option<Vec<usize>> {
+    if !sides(config).any(|known| known == side) {
+        return None;
+    }
+    let maps = scaled(&config.sides(), config.size, side)?;
+    Some(maps.into_iter().map(|map| map * map).collect())
+}
+
+/// The side of tiles for an image: the largest that does not add too much to it. With larger tiles more of a picture is known
+/// when a code is chosen, and fewer borders can be seen; what hangs over costs time.
+pub fn fitting(config: &ModelConfig, width: usize, height: usize) -> usize {
+    let covered = |side: usize| width.div_ceil(side) * height.div_ceil(side) * side * side;
+    let least = sides(config).map(covered).min().unwrap_or(0);
+    let fits = |side: &usize| covered(*side) <= MOST_COVERED * least;
+    sides(config).rev().find(fits).unwrap_or(config.size)
 }
 
 /// The blocks of an image: for each step from the top down, one for each group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub tiles: usize,
+    /// Tiles of a group, at most.
+    group: usize,
+    /// Whether neighbouring codes are a context.
+    pub context: bool,
     /// Layers of each step, numbered from 0 at the bottom.
     pub steps: Vec<Range<usize>>,
     /// Codes of a tile.
@@ -38,15 +83,22 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// `positions` are those of each layer in one tile, bottom first; the lowest `dropped` layers are left out.
-    pub fn new(positions: &[usize], tiles: usize, dropped: usize, order: Order) -> Layout {
+    /// `positions` are those of each layer in one tile, bottom first; the lowest `dropped` layers are left out. A group has at
+    /// most `group` tiles.
+    pub fn new(
+        positions: &[usize],
+        tiles: usize,
+        group: usize,
+        dropped: usize,
+        order: Order,
+    ) -> Layout {
         let mut steps = Vec::new();
         let (mut above, mut codes) = (positions.len(), 0);
         for layer in (dropped..positions.len()).rev() {
-            codes += positions[layer] * tiles.min(GROUP);
+            codes += positions[layer] * tiles.min(group);
             let full = match order {
                 Order::Steps => codes >= STEP_CODES,
-                Order::Layers => tiles > GROUP,
+                Order::Layers | Order::Context => tiles > group,
             };
             if full || layer == dropped {
                 steps.push(layer..above);
@@ -55,18 +107,20 @@ impl Layout {
         }
         Layout {
             tiles,
+            group,
+            context: order == Order::Context,
             steps,
             codes: positions.iter().skip(dropped).sum(),
         }
     }
 
     pub fn groups(&self) -> usize {
-        self.tiles.div_ceil(GROUP)
+        self.tiles.div_ceil(self.group)
     }
 
     /// Tiles of a group.
     pub fn group(&self, number: usize) -> Range<usize> {
-        number * GROUP..((number + 1) * GROUP).min(self.tiles)
+        number * self.group..((number + 1) * self.group).min(self.tiles)
     }
 }
 
@@ -88,7 +142,7 @@ pub fn jobs(layouts: impl IntoIterator<Item = (usize, Layout)>) -> Vec<Vec<Unit>
             let tiles = layout.group(group).len();
             if tiles > room {
                 jobs.push(Vec::new());
-                room = GROUP;
+                room = layout.group;
             }
             room -= tiles;
             if let Some(job) = jobs.last_mut() {
@@ -111,28 +165,31 @@ mod tests {
     fn small_images_have_one_block_and_large_ones_many() {
         let positions = [256, 64, 16, 4];
         let steps = |positions: &[usize], tiles, dropped| -> Vec<(usize, usize)> {
-            let layout = Layout::new(positions, tiles, dropped, Order::Steps);
+            let layout = Layout::new(positions, tiles, GROUP, dropped, Order::Steps);
             layout.steps.iter().map(|s| (s.start, s.end)).collect()
         };
-        assert_eq!(Layout::new(&positions, 1, 0, Order::Steps).codes, 340);
+        assert_eq!(
+            Layout::new(&positions, 1, GROUP, 0, Order::Steps).codes,
+            340
+        );
         assert_eq!(steps(&positions, 1, 0), [(0, 4)]);
-        let many = Layout::new(&positions, 100, 0, Order::Steps);
+        let many = Layout::new(&positions, 100, GROUP, 0, Order::Steps);
         assert_eq!(steps(&positions, 100, 0), [(0, 4)]);
         let deep = [256, 256, 256, 64, 64, 64];
         assert_eq!(steps(&deep, 64, 0), [(2, 6), (1, 2), (0, 1)]);
         assert_eq!(steps(&deep, 64, 2), [(2, 6)]);
         assert_eq!(steps(&deep, 64, 4), [(4, 6)]);
-        let none = Layout::new(&deep, 64, 6, Order::Steps);
+        let none = Layout::new(&deep, 64, GROUP, 6, Order::Steps);
         assert!(none.steps.is_empty() && none.codes == 0);
         assert_eq!((many.groups(), many.group(1)), (2, 64..100));
-        let by_layer = |tiles| Layout::new(&positions, tiles, 1, Order::Layers).steps;
+        let by_layer = |tiles| Layout::new(&positions, tiles, GROUP, 1, Order::Layers).steps;
         assert!(by_layer(64).len() == 1 && by_layer(64)[0] == (1..4));
         assert_eq!(by_layer(65), [3..4, 2..3, 1..2]);
     }
 
     #[test]
     fn jobs_hold_every_tile_once() {
-        let layout = |tiles| Layout::new(&[4], tiles, 0, Order::Layers);
+        let layout = |tiles| Layout::new(&[4], tiles, GROUP, 0, Order::Layers);
         let jobs = jobs([
             (0, layout(130)),
             (1, layout(1)),

@@ -7,6 +7,7 @@
 //!
 //! - [`layout`]: which code lies where; the most important first.
 //! - `walk`: codes on stacks and off again, layer by layer.
+//! - `context`: codes predicted from neighbouring ones, on top of the prior.
 //! - `search`, `refine`: better codes than the posterior's likeliest.
 //! - [`file`]: the container, in few bytes.
 //! - `choose`: which codes are written.
@@ -14,6 +15,7 @@
 //! - [`write`], [`read`]: images to files, and files, whole or cut off, to images.
 
 mod choose;
+mod context;
 pub mod file;
 pub mod layout;
 pub mod read;
@@ -30,6 +32,7 @@ use super::identity::Identity;
 use super::image::Image;
 use super::workers::Workers;
 use rrvq::error::{Error, Result};
+use rrvq::limits;
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,10 +43,36 @@ pub enum Keep {
     Bits(f64),
 }
 
+/// How large tiles are. Kernels do not mind: the same model can look at larger squares than it was trained on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tiles {
+    /// For models of parts of pictures ([`Workers::of_parts`]), the largest that suits a picture, from a quarter to four times
+    /// the side of their own images; for others, their own.
+    #[default]
+    Suiting,
+    /// Of this side.
+    Side(usize),
+}
+
+impl Tiles {
+    /// The side for an image.
+    fn side(self, workers: &Workers, image: &Image) -> usize {
+        let config = &workers.model().config;
+        match self {
+            Tiles::Side(side) => side,
+            Tiles::Suiting if workers.of_parts => {
+                layout::fitting(config, image.width, image.height)
+            }
+            Tiles::Suiting => config.size,
+        }
+    }
+}
+
 /// What is wanted of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     pub keep: Keep,
+    pub tiles: Tiles,
     /// Look for codes that are worth their bits, instead of the posterior's likeliest. Many times slower to write.
     pub search: bool,
     /// What a bit is worth in squared error, for the search; without it, what it is worth at the image's own quality.
@@ -54,6 +83,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             keep: Keep::Drop(0),
+            tiles: Tiles::Suiting,
             search: false,
             bit_worth: None,
         }
@@ -99,8 +129,15 @@ pub fn encode(
 pub fn decode(workers: &mut Workers, identity: Identity, file: &[u8]) -> Result<Vec<Image>> {
     let mut reader = Reader::new(file)?;
     if !reader.header.fits(identity) {
-        return Err(Error::new("it was compressed with another model"));
+        return Err(Error::new(format!(
+            "it was compressed with the model {}, and this one is {identity}; give the one it names",
+            reader.header.model()
+        )));
     }
+    // All pictures are held together, so all of them count before the first is shown.
+    let pixels = Reader::new(file)?.records()?;
+    let pixels = pixels.iter().map(|record| record.width * record.height);
+    limits::check_pixels_in_all(pixels.fold(0, usize::saturating_add)).map_err(Error::new)?;
     let mut images = Vec::new();
     while let Some(outcomes) = reader.segment(workers, &|_| {})? {
         for outcome in outcomes {

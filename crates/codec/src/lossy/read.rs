@@ -5,11 +5,11 @@
 
 use super::super::image::Image;
 use super::super::plane::{self, Shape};
-use super::super::record::{Record, take_records};
+use super::super::record::{Record, take_number, take_records};
 use super::super::tiles::Tiling;
 use super::super::workers::Workers;
 use super::file::{Block, Header, Kind, State, Stop, take_block};
-use super::layout::{Layout, positions};
+use super::layout::{Layout, Order, group, positions};
 use super::show::{Coded, show};
 use super::walk::Arrived;
 use rrvq::config::ModelConfig;
@@ -68,6 +68,8 @@ impl Outcome {
 
 /// A segment's images and what there is of them.
 struct Segment<'a> {
+    /// Side of the tiles.
+    side: usize,
     records: Vec<Record>,
     coded: Vec<Coded<'a>>,
     strips: Vec<Vec<&'a [u8]>>,
@@ -115,8 +117,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next list of images; none after the last. Nothing else can be read after an error.
-    fn list(&mut self) -> Result<Option<Vec<Record>>> {
+    /// The next list of images, and the side of their tiles where the list says it; none after the last. Nothing else can be
+    /// read after an error.
+    fn list(&mut self) -> Result<Option<(Option<usize>, Vec<Record>)>> {
         if self.listed && self.seen == self.header.images {
             return Ok(None);
         }
@@ -135,7 +138,15 @@ impl<'a> Reader<'a> {
             State::Cut => return Err(ends_early(self.unlisted())),
             _ => return Err(Error::new("a list of images is damaged")),
         }
-        let records = take_records(block.kind == Kind::PackedList, block.payload)?;
+        let mut payload = block.payload;
+        let side = match self.header.order {
+            Order::Context => {
+                let side = take_number(&mut payload);
+                Some(side.ok_or_else(|| Error::new("a list of images is damaged"))?)
+            }
+            Order::Steps | Order::Layers => None,
+        };
+        let records = take_records(block.kind == Kind::PackedList, payload)?;
         let due = self.unlisted();
         if records.len() > due || (records.is_empty() && due > 0) {
             return Err(Error::new(format!(
@@ -143,19 +154,29 @@ impl<'a> Reader<'a> {
                 records.len()
             )));
         }
-        let pixels = records.iter().map(|r| r.width * r.height).sum();
+        let pixels = records.iter().map(|r| r.width * r.height);
+        let pixels = pixels.fold(0, usize::saturating_add);
         limits::check_pixels_in_all(pixels).map_err(Error::new)?;
         self.seen += records.len();
         self.listed = true;
-        Ok(Some(records))
+        Ok(Some((side, records)))
     }
 
     /// Collects the blocks of the next segment.
     fn parse(&mut self, config: &ModelConfig) -> Result<Option<Segment<'a>>> {
-        let Some(records) = self.list()? else {
+        let Some((side, records)) = self.list()? else {
             return Ok(None);
         };
+        let side = side.unwrap_or(config.size);
+        let strange = || Error::new("its images do not fit its model");
+        let positions = positions(config, side).ok_or_else(|| {
+            let own = config.size;
+            Error::new(format!(
+                "its tiles have the side {side}, which a model of images of side {own} cannot take; fetch it again"
+            ))
+        })?;
         let mut segment = Segment {
+            side,
             coded: Vec::new(),
             strips: Vec::new(),
             damaged: Vec::new(),
@@ -164,17 +185,18 @@ impl<'a> Reader<'a> {
         };
         for record in &segment.records {
             if record.coding > config.layers() || record.channels > config.image_channels {
-                return Err(Error::new("its images do not fit its model"));
+                return Err(strange());
             }
             let tiling = Tiling {
                 width: record.width,
                 height: record.height,
                 channels: record.channels,
-                side: config.size,
+                side,
             };
             let layout = Layout::new(
-                &positions(config),
+                &positions,
                 tiling.count(),
+                group(config.size, side),
                 record.coding,
                 self.header.order,
             );
@@ -228,7 +250,7 @@ impl<'a> Reader<'a> {
     /// The records of all images, without showing any.
     pub fn records(mut self) -> Result<Vec<Record>> {
         let mut records = Vec::new();
-        while let Some(more) = self.list()? {
+        while let Some((_, more)) = self.list()? {
             records.extend(more);
         }
         Ok(records)
@@ -269,7 +291,7 @@ impl<'a> Reader<'a> {
         let Some(segment) = self.parse(&config)? else {
             return Ok(None);
         };
-        let shown = show(workers, &segment.coded, watch)?;
+        let shown = show(workers.at_side(segment.side)?, &segment.coded, watch)?;
         let mut outcomes = Vec::with_capacity(segment.records.len());
         for (number, (record, shown)) in segment.records.into_iter().zip(shown).enumerate() {
             let coded = &segment.coded[number];

@@ -58,6 +58,7 @@ pub fn show(
     watch: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<Result<Picture>>> {
     let model_channels = workers.model().config.image_channels;
+    let batch = workers.batch();
     let mut free = FREE_PIXELS;
     let mut pictures: Vec<Result<Picture>> = Vec::with_capacity(images.len());
     for coded in images {
@@ -92,13 +93,14 @@ pub fn show(
                     let steps = coded.layout.steps.iter().cloned().enumerate();
                     Incoming {
                         tiles: unit.tiles,
+                        context: coded.layout.context,
                         steps: steps
                             .map(|(number, step)| (step, coded.arrived(number, unit.group)))
                             .collect(),
                     }
                 })
                 .collect();
-            let seen = walk::read(networks, &incoming)?;
+            let seen = walk::read(networks, batch, &incoming)?;
             Ok((units, seen))
         })?;
         for (units, seen) in done.into_iter().collect::<Result<Vec<_>>>()? {
@@ -122,9 +124,12 @@ pub fn show(
     if images.iter().any(blank) {
         let one = Incoming {
             tiles: 1,
+            context: false,
             steps: Vec::new(),
         };
-        let seen = workers.each(vec![one], |networks, one| walk::read(networks, &[one]))?;
+        let seen = workers.each(vec![one], |networks, one| {
+            walk::read(networks, batch, &[one])
+        })?;
         let seen = seen.into_iter().collect::<Result<Vec<_>>>()?;
         let square = seen.first().and_then(|s| s.first()).map(|s| &s.squares[0]);
         for (coded, picture) in images.iter().zip(&mut pictures) {

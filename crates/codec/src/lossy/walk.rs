@@ -7,18 +7,18 @@ use super::super::chunk::{Extent, likeliest};
 use super::super::codes::Table;
 use super::super::networks::{Level, Networks};
 use super::super::stack::{Slot, Stack};
+use super::context::{self, Coder, Context};
 use super::search;
 use rrvq::error::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Tiles the networks run on at a time.
-pub const BATCH: usize = 16;
-
 /// Some tiles on their way down.
 struct Descent<'a> {
     networks: &'a mut Networks,
     tiles: usize,
+    /// Tiles the networks run on at a time.
+    batch: usize,
     /// Features above the layer that was visited last, for each batch.
     features: Vec<Vec<f32>>,
     /// Codes of each layer, bottom first, tile after tile.
@@ -44,12 +44,13 @@ impl Visit<'_> {
 }
 
 impl<'a> Descent<'a> {
-    fn new(networks: &'a mut Networks, tiles: usize) -> Descent<'a> {
+    fn new(networks: &'a mut Networks, tiles: usize, batch: usize) -> Descent<'a> {
         let layers = networks.layers();
         Descent {
             networks,
             tiles,
-            features: vec![Vec::new(); tiles.div_ceil(BATCH)],
+            batch,
+            features: vec![Vec::new(); tiles.div_ceil(batch)],
             codes: vec![Vec::new(); layers],
         }
     }
@@ -66,9 +67,9 @@ impl<'a> Descent<'a> {
     }
 
     fn batches(&self) -> impl Iterator<Item = (usize, Range<usize>, usize)> + use<> {
-        let tiles = self.tiles;
-        (0..tiles.div_ceil(BATCH)).map(move |batch| {
-            let range = batch * BATCH..((batch + 1) * BATCH).min(tiles);
+        let (tiles, most) = (self.tiles, self.batch);
+        (0..tiles.div_ceil(most)).map(move |batch| {
+            let range = batch * most..((batch + 1) * most).min(tiles);
             let size = range.len().next_power_of_two();
             (batch, range, size)
         })
@@ -131,15 +132,15 @@ pub struct Written {
     pub sums: Vec<u32>,
 }
 
-/// Writes units: networks run on all their tiles together, bits are kept apart.
-pub fn write(networks: &mut Networks, units: &[Outgoing]) -> Result<Vec<Written>> {
+/// Writes units: networks run on all their tiles together, `at_once` of them, and bits are kept apart.
+pub fn write(networks: &mut Networks, at_once: usize, units: &[Outgoing]) -> Result<Vec<Written>> {
     let tiles: Vec<(usize, &[u8])> = units
         .iter()
         .enumerate()
         .flat_map(|(unit, out)| out.squares.iter().map(move |square| (unit, &square[..])))
         .collect();
     let extents: Vec<Extent> = units.iter().flat_map(|u| u.extents.clone()).collect();
-    let mut descent = Descent::new(networks, tiles.len());
+    let mut descent = Descent::new(networks, tiles.len(), at_once);
     let (mut ladders, mut searched) = (Vec::new(), Vec::new());
     for (_, range, size) in descent.batches() {
         let mut squares: Vec<u8> = Vec::new();
@@ -182,8 +183,10 @@ pub fn write(networks: &mut Networks, units: &[Outgoing]) -> Result<Vec<Written>
             descent.networks.codes(layer),
         );
         let mut room = vec![0; count];
+        let side = descent.networks.model.config.sides()[layer];
+        let mut contexts: Vec<Context> = units.iter().map(|_| Context::new(side)).collect();
         descent.layer(layer, |networks, visit| {
-            let batch = visit.tiles.start / BATCH;
+            let batch = visit.tiles.start / at_once;
             let posterior = match &searched[batch] {
                 Some(_) => Vec::new(),
                 None => networks.posterior(
@@ -203,7 +206,12 @@ pub fn write(networks: &mut Networks, units: &[Outgoing]) -> Result<Vec<Written>
             };
             for (row, &code) in rows.zip(&codes) {
                 let unit = tiles[visit.tiles.start + row / positions].0;
-                slots[unit][layer].push(visit.table(row, &mut room).slot(code as usize));
+                let mut coder = context::Write {
+                    code,
+                    slots: &mut slots[unit][layer],
+                };
+                let before = &codes[row - row % positions..row];
+                contexts[unit].next(&visit.table(row, &mut room), before, &mut coder);
                 sums[unit][layer].update(&code.to_le_bytes());
             }
             Ok(codes)
@@ -250,6 +258,8 @@ impl<'a> Arrived<'a> {
 /// A unit that is to be read.
 pub struct Incoming<'a> {
     pub tiles: usize,
+    /// Whether neighbouring codes are a context.
+    pub context: bool,
     /// Its steps, top first, and the block of each.
     pub steps: Vec<(Range<usize>, Option<Arrived<'a>>)>,
 }
@@ -301,21 +311,31 @@ impl Source<'_> {
         }
     }
 
-    fn next(&mut self, table: Table<'_>) -> usize {
+    /// The next code of a tile, after those before.
+    fn next(&mut self, table: &Table<'_>, context: &mut Context, before: &[u32]) -> u32 {
+        let likeliest = table.mode as u32;
         let Some((stack, cut)) = &mut self.open else {
-            return table.mode;
+            return likeliest;
         };
-        let (code, slot) = table.find(stack.peek());
-        self.present += 1;
-        if stack.pop_bare(slot, *cut).is_err() {
+        let mut coder = context::Read {
+            stack,
+            cut: *cut,
+            dry: false,
+        };
+        let code = match self.unit.context {
+            true => context.next(table, before, &mut coder),
+            false => coder.code(table),
+        };
+        self.present += code.is_some() as usize;
+        if coder.dry {
             (self.open, self.lost) = (None, true);
         }
-        code
+        code.unwrap_or(likeliest)
     }
 }
 
-/// Reads units, and shows them.
-pub fn read(networks: &mut Networks, units: &[Incoming<'_>]) -> Result<Vec<Seen>> {
+/// Reads units, and shows them; networks run on `batch` tiles at a time.
+pub fn read(networks: &mut Networks, batch: usize, units: &[Incoming<'_>]) -> Result<Vec<Seen>> {
     let owners: Vec<usize> = units
         .iter()
         .enumerate()
@@ -333,16 +353,20 @@ pub fn read(networks: &mut Networks, units: &[Incoming<'_>]) -> Result<Vec<Seen>
             damaged: false,
         })
         .collect();
-    let mut descent = Descent::new(networks, owners.len());
+    let mut descent = Descent::new(networks, owners.len(), batch);
     for layer in (0..layers).rev() {
         sources.iter_mut().for_each(|source| source.enter(layer));
         let positions = descent.networks.positions(layer);
         let mut room = vec![0; descent.networks.codes(layer)];
+        let side = descent.networks.model.config.sides()[layer];
+        let mut contexts: Vec<Context> = units.iter().map(|_| Context::new(side)).collect();
         descent.layer(layer, |_, visit| {
-            let mut codes = Vec::with_capacity(visit.tiles.len() * positions);
+            let mut codes: Vec<u32> = Vec::with_capacity(visit.tiles.len() * positions);
             for row in 0..visit.tiles.len() * positions {
-                let source = &mut sources[owners[visit.tiles.start + row / positions]];
-                let code = source.next(visit.table(row, &mut room)) as u32;
+                let unit = owners[visit.tiles.start + row / positions];
+                let (source, table) = (&mut sources[unit], visit.table(row, &mut room));
+                let before = &codes[row - row % positions..];
+                let code = source.next(&table, &mut contexts[unit], before);
                 source.sums[layer].update(&code.to_le_bytes());
                 codes.push(code);
             }

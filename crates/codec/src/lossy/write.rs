@@ -6,16 +6,19 @@ use super::super::identity::Identity;
 use super::super::image::Image;
 use super::super::metadata;
 use super::super::plane::{self, Shape};
-use super::super::record::{LONGEST_RECORDS, MOST_IMAGES, Record, put_records, tidy_name};
+use super::super::record::{
+    LONGEST_RECORDS, MOST_IMAGES, Record, put_number, put_records, tidy_name,
+};
 use super::super::workers::Workers;
 use super::choose::Chooser;
 use super::file::{Header, Kind, overhead, put_block};
-use super::{Keep, Options};
+use super::layout::{group, positions, sides};
+use super::{Keep, Options, Tiles};
 use rrvq::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// A segment is closed once it has so many tiles.
+/// A segment is closed once it has so many tiles of the model's own side, or as many pixels.
 const SEGMENT_TILES: usize = 1 << 12;
 
 /// One image of a written file.
@@ -73,12 +76,14 @@ impl Writer<'_> {
         let mut summary = Summary::default();
         let mut header = Some(Header::new(self.identity, count).put());
         let mut names = BTreeSet::new();
-        let side = self.workers.model().config.size;
-        let (mut waiting, mut tiles, mut records, mut given) = (Vec::new(), 0, 0, 0);
-        let mut put = |writer: &mut Self, images: &mut Vec<Image>| -> Result<()> {
+        let config = self.workers.model().config.clone();
+        let (mut waiting, mut pixels, mut records, mut given) = (Vec::new(), 0, 0, 0);
+        // Of the images that wait: a segment has tiles of one side.
+        let mut side = config.size;
+        let mut put = |writer: &mut Self, images: &mut Vec<Image>, side: usize| -> Result<()> {
             let before = header.take().unwrap_or_default();
             let mut bytes = before.clone();
-            writer.segment(images, &before, &mut bytes, &mut summary, each)?;
+            writer.segment(images, side, &before, &mut bytes, &mut summary, each)?;
             images.clear();
             summary.bytes += bytes.len();
             let failed = |error| Error::io("write", "the compressed file", error);
@@ -94,16 +99,23 @@ impl Writer<'_> {
                 )));
             }
             image.name = tidy_name(&image.name, &mut names);
-            tiles += image.width.div_ceil(side) * image.height.div_ceil(side);
+            let wanted = self.options.tiles.side(self.workers, &image);
+            if wanted != side && !waiting.is_empty() {
+                put(self, &mut waiting, side)?;
+                (pixels, records) = (0, 0);
+            }
+            side = wanted;
+            let covered = image.width.div_ceil(side) * image.height.div_ceil(side) * side * side;
+            pixels += covered;
             records += image.profile.len() + metadata::to_bytes(&image.metadata).len() + 512;
             given += 1;
             waiting.push(image);
-            let full = tiles >= SEGMENT_TILES
+            let full = pixels >= SEGMENT_TILES.saturating_mul(config.size * config.size)
                 || waiting.len() == MOST_IMAGES
                 || records > LONGEST_RECORDS / 4;
             if full {
-                put(self, &mut waiting)?;
-                (tiles, records) = (0, 0);
+                put(self, &mut waiting, side)?;
+                (pixels, records) = (0, 0);
             }
         }
         if given != count {
@@ -112,13 +124,24 @@ impl Writer<'_> {
             )));
         }
         if !waiting.is_empty() || count == 0 {
-            put(self, &mut waiting)?;
+            put(self, &mut waiting, side)?;
         }
         Ok(summary)
     }
 
     fn check_options(&self) -> Result<()> {
-        let layers = self.workers.model().config.layers();
+        let config = &self.workers.model().config;
+        let layers = config.layers();
+        if let Tiles::Side(side) = self.options.tiles
+            && positions(config, side).is_none()
+        {
+            let known: Vec<String> = sides(config).map(|side| side.to_string()).collect();
+            return Err(Error::new(format!(
+                "tiles of side {side} do not fit the model, whose images have side {}; choose one of {}",
+                config.size,
+                known.join(", ")
+            )));
+        }
         let positive = |number: f64| number.is_finite() && number > 0.0;
         match (self.options.keep, self.options.bit_worth) {
             (Keep::Drop(dropped), _) if dropped > layers => Err(Error::new(format!(
@@ -137,13 +160,16 @@ impl Writer<'_> {
     fn segment(
         &mut self,
         images: &[Image],
+        side: usize,
         before: &[u8],
         out: &mut Vec<u8>,
         summary: &mut Summary,
         each: &mut dyn FnMut(Part),
     ) -> Result<()> {
+        let own = self.workers.model().config.size;
         let attempts = Chooser {
-            workers: self.workers,
+            workers: self.workers.at_side(side)?,
+            group: group(own, side),
             options: self.options,
         }
         .best(images)?;
@@ -152,7 +178,10 @@ impl Writer<'_> {
             .zip(&attempts)
             .map(|(image, attempt)| Record::of(image, attempt.dropped))
             .collect();
-        let (packed, list) = put_records(&records)?;
+        let (packed, listed) = put_records(&records)?;
+        let mut list = Vec::with_capacity(listed.len() + 2);
+        put_number(&mut list, side);
+        list.extend(listed);
         put_block(out, before, Kind::of_list(packed), &list);
         for (image, attempt) in images.iter().zip(attempts) {
             let strips = alpha(image)?;

@@ -12,6 +12,9 @@ use rrvq_tensor::SampleMode;
 use rrvq_tensor::optim::{Exceptions, Optimiser};
 use rrvq_tensor::{DType, Graph, Init, Var};
 
+/// The name of the learnt features above the top layer, the only parameter of convolutions that has places.
+pub const TOP: &str = "top";
+
 /// A model drawn into a graph.
 pub struct Hierarchy<'g> {
     /// What it is drawn with.
@@ -262,7 +265,7 @@ impl<'g> Hierarchy<'g> {
         let side = self.geometry.features[self.layers() - 1];
         let c = self.builder.config.channels;
         let start = Init::Constant(0.0);
-        let top = self.builder.graph.param("top", &[1, side, side, c], start);
+        let top = self.builder.graph.param(TOP, &[1, side, side, c], start);
         top.broadcast(&[self.batch, side, side, c])
     }
 
@@ -397,7 +400,7 @@ impl<'g> Elbo<'g> {
         self.with_rate(config, weight, worth)
     }
 
-    /// Bits of the codes and squared error, of which a bit is worth `train.bit_worth`; in bits a dimension, the KL counted
+    /// Bits of the codes and squared error, of which a bit is worth `train.bit_worth`; in bits a dimension, the bits counted
     /// `weight` times. It is the ELBO of a Gaussian whose variance is `train.bit_worth` / (2 ln 2), less its constant.
     /// A lossy file pays −log p of its codes, which is the KL and the posterior's entropy: `train.entropy_share` of the
     /// latter counts.
@@ -418,7 +421,9 @@ impl<'g> Elbo<'g> {
         // Of no value, but with a gradient.
         let follow = scales - scales.detach();
         let worth = match self.entropy.filter(|_| train.entropy_share > 0.0) {
-            Some(entropy) => follow - distortion - entropy.sum() * train.entropy_share as f32,
+            Some(entropy) => {
+                follow - distortion - entropy.sum() * (weight * train.entropy_share as f32)
+            }
             None => follow - distortion,
         };
         self.with_rate(config, weight, worth.all_sum())
