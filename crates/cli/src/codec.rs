@@ -85,11 +85,11 @@ pub fn compress(args: &Compress) -> Result<()> {
             "- is named more than once, and standard input can be read once",
         ));
     }
-    let (mut workers, identity) = model(args.model.as_deref())?.workers()?;
     watch_for_interrupts(STOPPING)?;
     if args.lossy {
-        return lossy::compress(args, workers, identity);
+        return lossy::compress(args);
     }
+    let (mut workers, identity) = model(args.model.as_deref())?.workers()?;
     let progress = bar("compressing", 0);
     let mut writer = Writer {
         workers: &mut workers,
@@ -442,6 +442,7 @@ pub fn list(args: &CodecList) -> Result<()> {
     };
     let coding = |record: &Record| match (lossy, record.coding) {
         (true, 0) => "codes, all layers".into(),
+        (true, 1) => "codes, without the lowest layer".into(),
         (true, dropped) => format!("codes, without the lowest {dropped} layers"),
         (false, 0) => "prediction".into(),
         (false, _) => "model".to_string(),

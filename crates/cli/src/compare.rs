@@ -32,6 +32,7 @@ fn eval_as(args: &CodecEval, cluster: Option<&Cluster>) -> Result<()> {
         workers: &mut workers,
         identity,
         images: &source.images,
+        lossless: !args.lossy,
         lossy: !args.lossless,
         search: args.search,
         watch: &|images| progress.inc(images as u64),
@@ -69,9 +70,11 @@ fn eval_as(args: &CodecEval, cluster: Option<&Cluster>) -> Result<()> {
     }
     line(title);
     line("");
-    let (titles, rows) = pages::lossless_table(&comparison);
-    table(&titles, &rows);
-    line("");
+    if !args.lossy {
+        let (titles, rows) = pages::lossless_table(&comparison);
+        table(&titles, &rows);
+        line("");
+    }
     if !args.lossless {
         let (titles, rows) = pages::lossy_table(&comparison);
         table(&titles, &rows);

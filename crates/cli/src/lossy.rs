@@ -1,64 +1,131 @@
 //! `rrvq compress --lossy`, and `rrvq decompress` of what it wrote.
 
-use crate::args::{Compress, Decompress};
+use crate::args::{Compress, Decompress, PictureQuality};
 use crate::codec::{Source, count, into, model, named, open, prepare, save, size, sizes};
-use crate::output::{self, tell, tell_json};
+use crate::output::{self, is_stream, tell, tell_json};
 use crate::terminal::{bar, complain, grouped};
-use rrvq::{Error, Result};
-use rrvq_codec::lossy::{Keep, Options, Reader, Writer};
-use rrvq_codec::{CodingModel, Identity, Image, Workers, built_in_of};
+use rrvq::{Error, Result, Trained, interrupt, models};
+use rrvq_codec::lossy::{Keep, Options, Reader, Summary, Tiles, Writer};
+use rrvq_codec::{CodingModel, Image, built_in_of};
 use serde_json::json;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::io::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
-pub fn compress(args: &Compress, mut workers: Workers, identity: Identity) -> Result<()> {
+/// The models that may write a file, with what to call them: the one that is named, or the built-in one of a quality; with a
+/// budget of bits all of these, best first.
+fn models(args: &Compress) -> Result<Vec<(Option<&'static str>, Trained)>> {
+    let built_in = |quality: PictureQuality| {
+        let name = models::LOSSY[quality as usize];
+        Ok((Some(name), Trained::open(name)?))
+    };
+    let all = [
+        PictureQuality::High,
+        PictureQuality::Medium,
+        PictureQuality::Low,
+    ];
+    match (&args.model, args.quality, args.bits) {
+        (Some(named), ..) => Ok(vec![(None, Trained::open(named)?)]),
+        (None, Some(quality), _) => Ok(vec![built_in(quality)?]),
+        (None, None, None) => Ok(vec![built_in(PictureQuality::Medium)?]),
+        (None, None, Some(_)) => all.into_iter().map(built_in).collect(),
+    }
+}
+
+fn options(args: &Compress) -> Options {
+    Options {
+        keep: match (args.drop, args.bits) {
+            (_, Some(bits)) => Keep::Bits(bits),
+            (dropped, None) => Keep::Drop(dropped.unwrap_or(0)),
+        },
+        tiles: args.tile.map_or(Tiles::Suiting, Tiles::Side),
+        search: args.search,
+        bit_worth: args.bit_worth,
+    }
+}
+
+pub fn compress(args: &Compress) -> Result<()> {
     let start = Instant::now();
     let out = &args.out;
+    let models = models(args)?;
     let progress = bar("compressing", 0);
-    let mut writer = Writer {
-        workers: &mut workers,
-        identity,
-        options: Options {
-            keep: match (args.drop, args.bits) {
-                (_, Some(bits)) => Keep::Bits(bits),
-                (dropped, None) => Keep::Drop(dropped.unwrap_or(0)),
-            },
-            search: args.search,
-            bit_worth: args.bit_worth,
-        },
-        watch: &|samples| progress.inc(samples as u64),
+    // Standard input can be read once, and several models may write.
+    let (given, stdin) = (Cell::new(0), OnceCell::new());
+    let open = |path: &PathBuf| -> Result<Image> {
+        interrupt::check()?;
+        let image = match (is_stream(path), stdin.get()) {
+            (true, Some(image)) => Image::clone(image),
+            _ => open(path, &given)?,
+        };
+        if is_stream(path) && models.len() > 1 {
+            let _ = stdin.set(image.clone());
+        }
+        progress.inc_length(image.colour.len() as u64);
+        Ok(image)
     };
-    let opened = |image: &Image| progress.inc_length(image.colour.len() as u64);
-    let given = Cell::new(0);
-    let images = args
-        .images
-        .iter()
-        .map(|path| open(path, &given).inspect(opened));
-    let summary = output::write(out, |file| {
-        writer.write(images, args.images.len(), file, &mut |_| {})
+    // With each model by itself: images are opened as they are needed, and the best file is kept.
+    let with = |trained: &Trained, file: &mut dyn Write| -> Result<Summary> {
+        let (mut workers, identity) = trained.workers()?;
+        let mut writer = Writer {
+            workers: &mut workers,
+            identity,
+            options: options(args),
+            watch: &|samples| progress.inc(samples as u64),
+        };
+        writer.write(
+            args.images.iter().map(open),
+            args.images.len(),
+            file,
+            &mut |_| {},
+        )
+    };
+    // Which model wrote, what, and from how many bytes of files.
+    let written = output::write(out, |file| {
+        if let [(_, one)] = &models[..] {
+            return Ok((0, with(one, file)?, given.get()));
+        }
+        let (mut best, mut input) = (None, 0);
+        for (which, (_, trained)) in models.iter().enumerate() {
+            given.set(0);
+            let mut bytes = Vec::new();
+            let summary = with(trained, &mut bytes)?;
+            input = input.max(given.get());
+            let better =
+                |(_, best, _): &(_, Summary, _)| summary.squared_error < best.squared_error;
+            if best.as_ref().is_none_or(better) {
+                best = Some((which, summary, bytes));
+            }
+        }
+        let (which, summary, bytes) = best.unwrap_or_default();
+        let failed = |error| Error::io("write", "the compressed file", error);
+        file.write_all(&bytes).map_err(failed)?;
+        Ok((which, summary, input))
     });
     progress.finish_and_clear();
-    let summary = summary?;
+    let (which, summary, given) = written?;
+    let (name, trained) = &models[which];
+    let identity = trained.identity()?;
     let seconds = start.elapsed().as_secs_f64();
     let bits = summary.bytes as f64 * 8.0 / summary.pixels as f64;
     let (least, most) = summary.dropped.unwrap_or_default();
     if args.json {
         let told = json!({
             "file": out, "images": summary.images, "pixels": summary.pixels, "samples": summary.samples,
-            "input_bytes": given.get(), "bytes": summary.bytes, "code_bytes": summary.codes, "alpha_bytes": summary.alpha,
+            "input_bytes": given, "bytes": summary.bytes, "code_bytes": summary.codes, "alpha_bytes": summary.alpha,
             "bits_per_pixel": bits, "psnr": summary.psnr(), "dropped": [least, most],
-            "model": format!("{identity:?}"), "seconds": seconds,
+            "model": format!("{identity:?}"), "built_in": name, "seconds": seconds,
         });
         tell_json(out, &told);
         return Ok(());
     }
     let header = summary.bytes - summary.codes - summary.alpha;
-    let sizes = sizes(summary.images, given.get(), summary.samples, summary.bytes);
+    let sizes = sizes(summary.images, given, summary.samples, summary.bytes);
     tell(
         out,
         format!("{sizes}, with loss, {bits:.3} bits a pixel ({seconds:.1} s)"),
     );
-    let layers = workers.model().config.layers();
+    let layers = trained.config().model.layers();
     let left_out = match (least, most) {
         (0, 0) => "all layers kept".to_string(),
         (a, b) if a == b => format!("{a} of {layers} layers left out"),
@@ -69,10 +136,11 @@ pub fn compress(args: &Compress, mut workers: Workers, identity: Identity) -> Re
         None => "nothing lost".into(),
     };
     let header = size(header);
+    let by = name.map_or(String::new(), |name| format!(", by {name}"));
     tell(
         out,
         format!(
-            "{quality}, {header} around the codes, {left_out}{}",
+            "{quality}, {header} around the codes, {left_out}{by}{}",
             named(out)
         ),
     );
@@ -94,15 +162,14 @@ pub fn decompress(args: &Decompress, source: &Source<'_>) -> Result<()> {
     };
     let (mut workers, identity) = trained.workers()?;
     if !reader.header.fits(identity) {
-        let digits: String = reader.header.identity.map(|b| format!("{b:02x}")).concat();
+        let wanted = reader.header.model();
+        let known = match &args.model {
+            Some(named) => format!("the one of {} is {identity}", named.display()),
+            None => "none of the built-in ones is it".into(),
+        };
         return Err(Error::new(format!(
-            "{} was compressed with the model {digits}, and the one {} is {identity}; name the run it was made with: --model RUN",
-            file.display(),
-            if args.model.is_some() {
-                "named"
-            } else {
-                "built in"
-            },
+            "{} was compressed with the model {wanted}, and {known}; name the run it was made with: --model RUN",
+            file.display()
         )));
     }
     if !args.partial && !args.keep_going {

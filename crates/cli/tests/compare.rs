@@ -154,6 +154,20 @@ fn what_has_a_loss_can_be_left_out() {
     assert_eq!(ours[1]["encoder"], "plain prediction alone");
 }
 
+#[test]
+fn so_can_what_has_none() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    let args = ["run", "--images", "4", "--lossy"];
+    let told = eval(&scratch, &[&args[..], &["--json"]].concat()).json();
+    assert_eq!(told["lossless"], serde_json::json!([]));
+    assert!(!told["lossy"].as_array().unwrap().is_empty(), "{told}");
+    let said = eval(&scratch, &args).done();
+    assert!(!said.contains("plain prediction"), "{said}");
+    let both = eval(&scratch, &[&args[..], &["--lossless"]].concat());
+    assert_eq!(both.code, Some(2));
+}
+
 /// A program that fails is named with what it said, and the others go on.
 #[cfg(unix)]
 #[test]

@@ -73,6 +73,71 @@ fn images_go_into_a_small_file_and_can_be_looked_at() {
     compress(&scratch, "all.rrvq", &[]).refused(&["all.rrvq", "--force"]);
 }
 
+/// Without --model, a built-in one of the quality that is asked for writes, and no model need be named to read.
+#[test]
+fn three_qualities_are_built_in() {
+    let scratch = scene();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden-codec/photo.png");
+    std::fs::copy(golden, scratch.path("real.png")).unwrap();
+    let run = |out: &str, more: &[&str]| {
+        let fixed = ["compress", "real.png", "clear.png", "--lossy", "-o", out];
+        scratch.run(&[&fixed[..], more].concat())
+    };
+    let number = |told: &serde_json::Value, key: &str| told[key].as_f64().unwrap();
+    let told = ["low", "medium", "high"].map(|quality| {
+        let out = format!("{quality}.rrvq");
+        let told = run(&out, &["--quality", quality, "--json"]).json();
+        let shown = format!("{quality}-shown");
+        scratch.run(&["decompress", &out, "-o", &shown]).done();
+        assert!(scratch.path(&shown).join("real.png").exists());
+        told
+    });
+    for pair in told.windows(2) {
+        assert!(
+            number(&pair[0], "bytes") < number(&pair[1], "bytes"),
+            "{told:?}"
+        );
+        assert!(
+            number(&pair[0], "psnr") < number(&pair[1], "psnr"),
+            "{told:?}"
+        );
+        assert!(pair[0]["model"] != pair[1]["model"]);
+    }
+    let plain = run("plain.rrvq", &["--json"]).json();
+    assert_eq!(plain["model"], told[1]["model"]);
+    // A budget takes whichever is best within it.
+    let high = number(&told[2], "bits_per_pixel");
+    let roomy = run(
+        "roomy.rrvq",
+        &["--bits", &format!("{}", 4.0 * high), "--json"],
+    )
+    .json();
+    assert_eq!(roomy["model"], told[2]["model"]);
+    let tight = run("tight.rrvq", &["--bits", "0.9", "--json"]).json();
+    let codes = 8.0 * number(&tight, "code_bytes") / number(&tight, "pixels");
+    assert!(
+        codes <= 0.9 && number(&tight, "psnr") < number(&told[2], "psnr"),
+        "{tight}"
+    );
+    // Sides of tiles: those that fit the model.
+    let larger = run("large.rrvq", &["--tile", "128", "--json"]).json();
+    assert_eq!(larger["model"], plain["model"]);
+    scratch
+        .run(&["decompress", "large.rrvq", "-o", "large"])
+        .done();
+    run("x.rrvq", &["--tile", "33"])
+        .refused(&["tiles of side 33", "choose one of 16, 32, 64, 128, 256"]);
+    for wrong in [["--quality", "best"], ["--quality", "1"]] {
+        assert_eq!(run("x.rrvq", &wrong).code, Some(2));
+    }
+    let both = run("x.rrvq", &["--quality", "low", "--model", "run"]);
+    assert!(
+        both.code == Some(2) && both.err.contains("--model"),
+        "{both:?}"
+    );
+    assert!(!scratch.path("x.rrvq").exists());
+}
+
 #[test]
 fn a_cut_file_shows_what_there_is_when_asked_to() {
     let scratch = scene();
@@ -189,6 +254,7 @@ fn the_golden_file_shows_what_it_showed() {
     for (version, names) in [
         ("lossy", &["photo", "grey", "drawing"][..]),
         ("version-4", &["wide", "drawing"]),
+        ("version-5", &["photo", "grey", "drawing"]),
     ] {
         let (file, model) = (path(&format!("{version}/golden.rrvq")), path("run"));
         let args = ["decompress", &file, "-o", version, "--model", &model];
@@ -205,7 +271,13 @@ fn the_golden_file_shows_what_it_showed() {
 fn every_built_in_model_still_reads_its_files() {
     let scratch = Scratch::new();
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden-codec/built-in");
-    for name in ["tiles", "tiles-2"] {
+    for name in [
+        "tiles",
+        "tiles-2",
+        "photos-low",
+        "photos-medium",
+        "photos-high",
+    ] {
         let file = here.join(format!("{name}.rrvq"));
         let args = ["decompress", file.to_str().unwrap(), "-o", name];
         scratch.run(&args).done();

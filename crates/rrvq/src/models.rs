@@ -15,8 +15,24 @@ pub struct BuiltIn {
     pub card: &'static str,
 }
 
-/// The model that files are written with by default.
+#[cfg(feature = "models")]
+impl BuiltIn {
+    /// One of another package.
+    const fn of(name: &'static str, about: &'static str, packed: rrvq_models::Packed) -> BuiltIn {
+        BuiltIn {
+            name,
+            about,
+            bytes: packed.bytes,
+            card: packed.card,
+        }
+    }
+}
+
+/// The model that lossless files are written with by default.
 pub const DEFAULT: &str = "tiles-2";
+
+/// The models that lossy files are written with, by quality: low, medium, high.
+pub const LOSSY: [&str; 3] = ["photos-low", "photos-medium", "photos-high"];
 
 /// Another name of [`DEFAULT`].
 const ALIAS: &str = "built-in";
@@ -29,6 +45,24 @@ pub static BUILT_IN: &[BuiltIn] = &[
         bytes: include_bytes!("../models/tiles-2.safetensors"),
         card: include_str!("../models/tiles.md"),
     },
+    #[cfg(feature = "models")]
+    BuiltIn::of(
+        LOSSY[0],
+        "photographs of any size, four layers of 48 channels: lossy files, the smallest",
+        rrvq_models::PHOTOS[0],
+    ),
+    #[cfg(feature = "models")]
+    BuiltIn::of(
+        LOSSY[1],
+        "the same for lossy files of medium quality: what `rrvq compress --lossy` writes with",
+        rrvq_models::PHOTOS[1],
+    ),
+    #[cfg(feature = "models")]
+    BuiltIn::of(
+        LOSSY[2],
+        "the same for lossy files of high quality",
+        rrvq_models::PHOTOS[2],
+    ),
     BuiltIn {
         name: "tiles",
         about: "32×32 tiles of natural images, six layers of 32 channels: what the first files were written with",
@@ -42,12 +76,11 @@ pub static BUILT_IN: &[BuiltIn] = &[
         card: include_str!("../models/cifar10.md"),
     },
     #[cfg(feature = "models")]
-    BuiltIn {
-        name: "celeba",
-        about: "CelebA, 64×64, 16 layers of 64 channels: samples, codes, reconstructions of faces",
-        bytes: rrvq_models::CELEBA.bytes,
-        card: rrvq_models::CELEBA.card,
-    },
+    BuiltIn::of(
+        "celeba",
+        "CelebA, 64×64, 16 layers of 64 channels: samples, codes, reconstructions of faces",
+        rrvq_models::CELEBA,
+    ),
 ];
 
 /// The built-in model called `name`.

@@ -105,13 +105,7 @@ fn unpack(view: &View, name: &str, file: &[u8]) -> Result<Answer> {
             "{name} cannot be decompressed: {said}; expected a whole file that was written with this model"
         ))
     };
-    let images = match lossy::is_lossy(file) {
-        false => decompress_with(file, view.trained()),
-        true => {
-            let (mut workers, identity) = view.trained().workers()?;
-            lossy::decode(&mut workers, identity, file)
-        }
-    };
+    let images = decompress_with(file, view.trained());
     let (mut told, mut bytes) = (Vec::new(), Vec::new());
     for image in images.map_err(named)? {
         let png = image.to_png();

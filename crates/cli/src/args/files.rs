@@ -1,11 +1,21 @@
 //! Arguments of the commands for compressed files and packed models.
 
-use clap::{Args as Arguments, Subcommand};
+use clap::{Args as Arguments, Subcommand, ValueEnum};
 use std::path::PathBuf;
+
+/// How good lossy pictures are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PictureQuality {
+    /// Small files
+    Low,
+    Medium,
+    /// Fine grain is kept
+    High,
+}
 
 #[derive(Arguments)]
 #[command(
-    after_help = "Examples:\n  rrvq compress photos/*.png -o photos.rrvq\n  rrvq compress photos/*.png -o small.rrvq --lossy --bits 1"
+    after_help = "Examples:\n  rrvq compress photos/*.png -o photos.rrvq\n  rrvq compress photos/*.png -o small.rrvq --lossy --quality high\n  rrvq compress photos/*.png -o small.rrvq --lossy --bits 1"
 )]
 pub struct Compress {
     /// Images (PNG, JPEG, WebP) of 8 bits a sample and of any size; - is standard input
@@ -14,18 +24,26 @@ pub struct Compress {
     /// Where the compressed file goes; - is standard output
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Run folder or packed file of the model, which is needed again to decompress [default: the built-in one]
+    /// Run folder or packed file of the model, which is needed again to decompress [default: a built-in one]
     #[arg(long, value_name = "RUN")]
     pub model: Option<PathBuf>,
     /// Store the model's codes alone: a far smaller file, and pictures that only resemble the images
     #[arg(long)]
     pub lossy: bool,
+    /// With --lossy: how good pictures are, by the built-in model that writes them [default: medium; with --bits what is best
+    /// within them]
+    #[arg(long, value_enum, requires = "lossy", conflicts_with = "model")]
+    pub quality: Option<PictureQuality>,
     /// With --lossy: leave out the lowest N layers of codes; the model guesses them
     #[arg(long, value_name = "N", requires = "lossy", conflicts_with = "bits")]
     pub drop: Option<usize>,
     /// With --lossy: at most B bits a pixel for each image, by leaving out as few layers as that takes
     #[arg(long, value_name = "B", requires = "lossy")]
     pub bits: Option<f64>,
+    /// With --lossy: the side of tiles: that of the model's images, a half or a quarter of it, or two or four times as much
+    /// [default: what suits each image, where the model was trained on pieces of pictures; else the model's own]
+    #[arg(long, value_name = "N", requires = "lossy")]
+    pub tile: Option<usize>,
     /// With --lossy: look for codes that are worth their bits; many times slower to write, as quick to read
     #[arg(long, requires = "lossy")]
     pub search: bool,
@@ -48,7 +66,7 @@ pub struct Decompress {
     /// Folder for the images; each keeps its name and becomes a PNG file. - writes the one image to standard output
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Run folder or packed file of the model the file was compressed with [default: the built-in one]
+    /// Run folder or packed file of the model the file was compressed with [default: the built-in one that it names]
     #[arg(long, value_name = "RUN")]
     pub model: Option<PathBuf>,
     /// Get what can be had out of a damaged file
@@ -96,6 +114,9 @@ pub struct CodecEval {
     /// Compare without loss alone, which takes a tenth of the time
     #[arg(long, conflicts_with_all = ["search", "out"])]
     pub lossless: bool,
+    /// Compare with loss alone
+    #[arg(long, conflicts_with = "lossless")]
+    pub lossy: bool,
     /// Also a curve of codes chosen for rate and distortion, which takes longer
     #[arg(long)]
     pub search: bool,

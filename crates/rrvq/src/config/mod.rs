@@ -157,6 +157,9 @@ const GROUPS: Groups = presets![
     "CelebA, 64×64, small: minutes on a two-core CPU": [
         "small-rd-celeba",
     ],
+    "Photographs of any size: an hour on a two-core CPU": [
+        "rd-photos",
+    ],
 ];
 
 fn all_presets() -> impl Iterator<Item = (&'static str, &'static str)> {

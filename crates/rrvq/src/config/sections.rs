@@ -209,7 +209,7 @@ section! {
         ema: f64 = 0.999,
         /// Steps over which the learning rate rises from zero.
         warmup: usize = 0,
-        /// Steps over which the weight of the KL in the loss rises from zero to one.
+        /// Steps over which the weight of the KL in the loss (with `entropy_share`, of all bits) rises from zero to one.
         kl_warmup: usize = 0,
         /// Share of the likelihood in training that is the decoder's without the pixels before, so that latents carry the picture; for "mixture-causal".
         decoder_share: f64 = 0.0,

@@ -181,7 +181,8 @@ pub struct Contest<'a> {
     pub identity: Identity,
     /// Without profile and orientation, as [`source::images`] gives them.
     pub images: &'a [Image],
-    /// Whether codecs with loss are compared too.
+    /// Whether codecs without loss are compared, and those with it.
+    pub lossless: bool,
     pub lossy: bool,
     /// Also choose codes for rate and distortion.
     pub search: bool,
@@ -213,9 +214,11 @@ struct Measured {
 impl Contest<'_> {
     /// How often `watch` will be told of an image, about: what fails is told of less.
     pub fn length(&self) -> usize {
-        let sheets = if sheet(self.images).is_some() { 1 } else { 0 };
         let count = self.images.len();
-        let lossless = rivals::lossless().0.len() * (count + sheets);
+        let lossless = match self.lossless {
+            true => rivals::lossless().0.len() * (count + sheet(self.images).iter().len()),
+            false => 0,
+        };
         let settings: usize = match self.lossy {
             true => rivals::lossy().0.iter().map(|r| r.settings().len()).sum(),
             false => 0,
@@ -229,7 +232,10 @@ impl Contest<'_> {
             return Err(Error::new("there are no images to compare codecs on"));
         }
         let mut out = Comparison::of(self.images);
-        let (lossless, missing) = rivals::lossless();
+        let (lossless, missing) = match self.lossless {
+            true => rivals::lossless(),
+            false => Default::default(),
+        };
         out.left_out.extend(missing);
         let (lossy, missing) = match self.lossy {
             true => rivals::lossy(),
@@ -237,7 +243,7 @@ impl Contest<'_> {
         };
         out.left_out.extend(missing);
         let sheet = sheet(self.images);
-        let mut parts = vec![Part::Ours];
+        let mut parts: Vec<Part> = self.lossless.then_some(Part::Ours).into_iter().collect();
         for rival in &lossless {
             parts.push(Part::Alone(rival.as_ref()));
             parts.extend(sheet.iter().map(|sheet| Part::Sheet(rival.as_ref(), sheet)));

@@ -24,7 +24,8 @@ pub fn length(contest: &Contest, images: usize) -> usize {
         true => ways(contest.search).count() * layers(contest.workers),
         false => 0,
     };
-    (3 + points) * images
+    let ways = if contest.lossless { 3 } else { 0 };
+    (ways + points) * images
 }
 
 /// Without loss: all images in one file, the same by plain prediction alone, and a file for each. Also how many images of

@@ -182,20 +182,21 @@ fn speed(samples: usize, time: std::time::Duration) -> String {
 
 /// How the tables are to be read.
 pub fn notes(comparison: &Comparison) -> Vec<String> {
-    let mut notes = vec![
-        format!(
-            "speed is that of one core (time times the {} threads); other programs' includes their start and a PNG file",
-            comparison.threads
-        ),
+    let by_model = (!comparison.lossless.is_empty()).then(|| {
         format!(
             "the model codes {} of {} images in one file for all; the others are smaller by plain prediction",
             comparison.by_model, comparison.images
-        ),
-        format!(
-            "PSNR is of the mean squared error of all colour samples; MS-SSIM is the mean over images, {}",
-            scales(comparison)
-        ),
-    ];
+        )
+    });
+    let mut notes = vec![format!(
+        "speed is that of one core (time times the {} threads); other programs' includes their start and a PNG file",
+        comparison.threads
+    )];
+    notes.extend(by_model);
+    notes.push(format!(
+        "PSNR is of the mean squared error of all colour samples; MS-SSIM is the mean over images, {}",
+        scales(comparison)
+    ));
     notes.extend(
         comparison
             .left_out
@@ -243,10 +244,11 @@ pub fn write(
         paths.push(path);
     }
     let (titles, cells) = lossless_table(comparison);
-    let mut page = Report::new(title)
-        .heading("Without loss")
-        .table(&titles, &cells)
-        .heading("With loss");
+    let mut page = Report::new(title);
+    if !cells.is_empty() {
+        page = page.heading("Without loss").table(&titles, &cells);
+    }
+    page = page.heading("With loss");
     for chart in &charts {
         page = page.chart(chart);
     }
