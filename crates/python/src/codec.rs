@@ -1,4 +1,4 @@
-//! Lossless compression in memory.
+//! Compression in memory.
 
 use crate::Error;
 use crate::model::Model;
@@ -8,13 +8,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rrvq::{Trained, models};
 use rrvq_codec::Image;
+use rrvq_codec::lossy::Options;
 
-/// The bytes of a `.rrvq` file of images, [h, w, 1 or 3] each.
+/// The bytes of a `.rrvq` file of images, [h, w, 1 or 3] each; with loss where a quality is given, 0 to 2, which a model of
+/// one's own has no choice of.
 #[pyfunction]
 pub fn compress<'py>(
     py: Python<'py>,
     images: Vec<PyReadonlyArray3<'py, u8>>,
     model: Option<&Model>,
+    quality: Option<usize>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let image = |(i, array): (usize, &PyReadonlyArray3<'_, u8>)| {
         let shape = array.as_array().shape().to_vec();
@@ -26,9 +29,20 @@ pub fn compress<'py>(
         .enumerate()
         .map(image)
         .collect::<PyResult<_>>()?;
-    let file = compute(py, || match model {
-        Some(model) => rrvq_codec::compress(&model.trained, &images),
-        None => rrvq_codec::compress(&Trained::open(models::DEFAULT)?, &images),
+    let file = compute(py, || {
+        let built_in;
+        let trained = match model {
+            Some(model) => &model.trained,
+            None => {
+                let name = quality.map_or(models::DEFAULT, |quality| models::LOSSY[quality.min(2)]);
+                built_in = Trained::open(name)?;
+                &built_in
+            }
+        };
+        match quality {
+            None => rrvq_codec::compress(trained, &images),
+            Some(_) => rrvq_codec::compress_lossy(trained, &images, &Options::default()),
+        }
     })?;
     Ok(PyBytes::new(py, &file))
 }

@@ -1,4 +1,4 @@
-"""Lossless compression in memory."""
+"""Compression in memory."""
 
 import subprocess
 
@@ -29,12 +29,39 @@ def test_a_model_of_ones_own_compresses(trained):
         rrvq.decompress(file, rrvq.load("tiles-2"))
 
 
+def test_lossy_files_are_smaller_and_better_ones_larger(trained, program, tmp_path):
+    noise = np.random.default_rng(0)
+
+    def grainy(image):
+        return np.clip(image + noise.normal(0, 15, image.shape), 0, 255).astype(np.uint8)
+
+    images = [grainy(ramps(1, 40)[0]), grainy(ramps(1, 96)[0, :50]), grainy(ramps(1, 33, 1)[0])]
+    files = [rrvq.compress(images, lossy=True, quality=quality) for quality in ("low", "medium", "high")]
+    error = []
+    for file in files:
+        assert len(file) < len(rrvq.compress(images))
+        back = rrvq.decompress(file)
+        assert [image.shape for image in back] == [image.shape for image in images]
+        error.append(sum(((a.astype(float) - b) ** 2).sum() for a, b in zip(images, back)))
+    assert error[2] < error[0]
+    assert rrvq.compress(images, lossy=True) == files[1]
+    (tmp_path / "file.rrvq").write_bytes(files[1])
+    subprocess.run([program, "decompress", "file.rrvq", "-o", "out"], cwd=tmp_path, check=True, capture_output=True)
+    assert len(list((tmp_path / "out").glob("*.png"))) == 3
+    own = rrvq.compress(ramps(5, 8), trained, lossy=True)
+    assert len(rrvq.decompress(own, trained)) == 5
+    with pytest.raises(rrvq.Error, match="not built in"):
+        rrvq.decompress(own)
+
+
 @pytest.mark.parametrize(
     "wrong, words",
     [
         (lambda: rrvq.compress(np.zeros((4, 4, 4, 4), np.uint8)), "expected uint8 [h, w], [h, w, 1] or [h, w, 3]"),
         (lambda: rrvq.compress(np.zeros((4, 4))), "an image is float64"),
         (lambda: rrvq.compress(np.zeros((0, 4), np.uint8)), "no image of 4×0 pixels"),
+        (lambda: rrvq.compress(ramps(1, 8), lossy=True, quality="best"), "expected one of low, medium, high"),
+        (lambda: rrvq.compress(ramps(1, 8), quality="low"), "give it with lossy=True"),
         (lambda: rrvq.decompress(b"nothing at all"), "cannot decompress these bytes: "),
         (lambda: rrvq.decompress(rrvq.compress(ramps(1, 8))[:-9]), "cannot decompress these bytes: "),
     ],
