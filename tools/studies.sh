@@ -15,8 +15,8 @@ usage: tools/studies.sh start --out DIR [--rrvq PROGRAM] [--flags "FLAGS"] STUDY
     --flags FLAGS flags of all studies, such as "--scale full --device cuda --data data/cifar10"
   look            waits until all have ended, at most so many seconds; then says how they stand: studies that ended and when,
                   and steps, bits and codes in use of every run
-    ARCHIVES      also packs what there is, into files of at most 15 MiB: each finished study, what was said, and logs and settings
-                  of all runs
+    ARCHIVES      also packs what there is, into files of at most 15 MiB: each finished study, what was said, and logs, evaluations
+                  and settings of all runs
 
 With NVIDIA's MPS, where it is there, processes share a GPU instead of taking turns.
 TEXT
@@ -69,7 +69,7 @@ look() {
     done
     packed "$archives/said" said
     # shellcheck disable=SC2046
-    packed "$archives/logs" $(find runs -name log.jsonl -o -name config.toml 2>/dev/null)
+    packed "$archives/logs" $(find runs -name log.jsonl -o -name judged.jsonl -o -name config.toml 2>/dev/null)
     ls -l "$archives"
 }
 

@@ -433,7 +433,7 @@ pub struct Study {
     /// Multiply the steps and minutes that the scale has for each model: 0.25 for a first look, 4 for a long night
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
     pub budget: f64,
-    /// Seeds of each model, instead of what the scale has
+    /// Seeds of each model, for the studies that can have several (table1, table3, depth, swatches, mlp, estimators)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: Option<u16>,
     /// Use MODEL (a run folder trained by hand, a packed file, or a built-in model) for the run that a study calls NAME

@@ -42,6 +42,106 @@ fn write_svhn(scratch: &Scratch, dir: &str) {
     }
 }
 
+/// A small picture of few colours, another for each number.
+fn picture(number: usize, width: usize, height: usize) -> rrvq::picture::Picture {
+    let byte = |i: usize| {
+        let (place, channel) = (i / 3, i % 3);
+        let (x, y) = (place % width, place / width);
+        (number * 37 * (channel + 1) + x + 2 * y) as u8
+    };
+    let pixels = (0..width * height * 3).map(byte).collect();
+    rrvq::picture::Picture::new([height, width, 3], pixels).unwrap()
+}
+
+/// CIFAR-10's files, which have 10,000 images each whatever is in them.
+fn write_cifar10(scratch: &Scratch, dir: &str) {
+    std::fs::create_dir_all(scratch.path(dir)).unwrap();
+    let record = |number: usize| {
+        let pixels = picture(number, 32, 32).pixels().to_vec();
+        let planes = (0..3).flat_map(|c| pixels.iter().copied().skip(c).step_by(3));
+        let label = [(number % 10) as u8];
+        label.into_iter().chain(planes).collect::<Vec<u8>>()
+    };
+    let batch: Vec<u8> = (0..50).flat_map(record).collect::<Vec<u8>>().repeat(200);
+    let names = (1..6).map(|i| format!("data_batch_{i}.bin"));
+    for name in names.chain(["test_batch.bin".into()]) {
+        scratch.write(&format!("{dir}/{name}"), &batch);
+    }
+}
+
+/// Some of CelebA's files, by the numbers of the official split.
+fn write_celeba(scratch: &Scratch, dir: &str) {
+    let folder = scratch.path(&format!("{dir}/img_align_celeba"));
+    std::fs::create_dir_all(&folder).unwrap();
+    for number in (1..=40).chain(182_638..=182_657) {
+        let face = picture(number, 178, 218);
+        face.save(folder.join(format!("{number:06}.png"))).unwrap();
+    }
+}
+
+#[test]
+fn studies_take_all_of_their_data_sets_and_several_seeds() {
+    let scratch = Scratch::new();
+    write_cifar10(&scratch, "cifar10");
+    write_celeba(&scratch, "celeba");
+    let study = |name: &str, more: &[&str]| {
+        let args = ["study", name, "--scale", "smoke", "--out", "out", "--data"];
+        let mut command =
+            scratch.command(&[&args[..], &["cifar10", "--data", "celeba"], more].concat());
+        command.env("RRVQ_CACHE", scratch.path("cache"));
+        Said::from(command.output().unwrap())
+    };
+    study("table1", &["--seeds", "2", "--jobs", "2"]).done();
+    let table1 = section(&scratch, "table1");
+    let claims = table1["claims"].as_array().unwrap();
+    let told: Vec<&str> = claims
+        .iter()
+        .map(|c| c["claim"].as_str().unwrap())
+        .collect();
+    for wanted in [
+        "cifar10",
+        "celeba",
+        "VIMCO",
+        "FouST, L = 1",
+        "continuous twin",
+    ] {
+        assert!(told.iter().any(|claim| claim.contains(wanted)), "{told:?}");
+    }
+    for claim in claims {
+        let ours = claim["ours"].as_str().unwrap();
+        assert_eq!(ours.matches(" ± ").count(), 2, "{claim}");
+        assert!(!ours.contains("NaN"), "{claim}");
+    }
+    assert_eq!(table1["seeds"], 2);
+    // What the processes that trained have judged is not judged again, and what is changed by hand is taken: so it was read.
+    let judged = "out/runs/smoke/small-rvq-cifar10-seed1/judged.jsonl";
+    let lines = String::from_utf8(scratch.read(judged)).unwrap();
+    assert_eq!(
+        lines.lines().count(),
+        2,
+        "test and training images: {lines}"
+    );
+    let numbers = |scratch: &Scratch| scratch.read("out/table1/numbers.csv");
+    let before = numbers(&scratch);
+    study("table1", &["--seeds", "2"]).done();
+    assert_eq!(String::from_utf8(scratch.read(judged)).unwrap(), lines);
+    assert_eq!(numbers(&scratch), before);
+    let other = lines.replace("\"bits_per_dim\":", "\"bits_per_dim\":1");
+    scratch.write(judged, other);
+    study("table1", &["--seeds", "2"]).done();
+    assert_ne!(numbers(&scratch), before);
+    for name in ["table3", "depth"] {
+        study(name, &["--seeds", "2"]).done();
+        assert_eq!(section(&scratch, name)["seeds"], 2);
+    }
+    for name in ["codes", "compression"] {
+        study(name, &[]).done();
+        let html = section(&scratch, name)["claims"].to_string();
+        assert!(html.contains("celeba"), "{name}: {html}");
+    }
+    study("codes", &["--seeds", "2"]).refused(&["codes", "one seed", "table1", "swatches"]);
+}
+
 fn section(scratch: &Scratch, study: &str) -> Value {
     serde_json::from_slice(&scratch.read(&format!("out/{study}/section.json"))).unwrap()
 }
@@ -84,6 +184,7 @@ fn every_study_writes_figures_numbers_claims_and_its_section() {
             .collect();
         let of = |ending: &str| files.iter().filter(|f| f.ends_with(ending)).count();
         assert!(of(".csv") > 0, "{name}: {files:?}");
+        assert!(of(".png") > 0, "{name}: {files:?}");
         assert_eq!(of(".png"), of(".svg"), "{name}: {files:?}");
         for picture in files.iter().filter(|f| f.ends_with(".png")) {
             let size = png_size(&scratch.read(&format!("out/{name}/{picture}")));
@@ -317,7 +418,13 @@ fn a_run_trained_by_hand_stands_in_for_a_studys_own() {
             .unwrap()
             .contains("--run mlp-swatches=MODEL")
     );
-    study("swatches=hand").refused(&["no study asked for a run called swatches", "out/runs/smoke"]);
+    let before = section(&scratch, "mlp");
+    study("swatches=hand").refused(&["no study asks for a run called swatches", "--plan"]);
+    assert_eq!(
+        section(&scratch, "mlp"),
+        before,
+        "told before anything is done"
+    );
     study("mlp-swatches=none").refused(&["none"]);
     // A packed model stands in like a run; what is built in has other images.
     scratch

@@ -4,6 +4,7 @@
 //! interrupted ones, and writes figures, numbers and claims to a [`Section`]. Sections are files of their own, so that
 //! studies can be run one at a time; the page is assembled from all that are there.
 
+mod judged;
 mod page;
 mod plan;
 mod runs;
@@ -18,7 +19,7 @@ pub use side_by_side::do_job;
 
 use crate::studies::STUDIES;
 use rrvq::config::Config;
-use rrvq::dataset::Dataset;
+use rrvq::dataset::{Dataset, Split};
 use rrvq::train::Watch;
 use rrvq::{Device, Error, Remedy, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +76,17 @@ pub trait Study: Sync {
         Ok(Vec::new())
     }
 
+    /// Splits, and how many of their images (0 is all), that every model of it is judged by, so that this can be done where it was
+    /// trained.
+    fn extents(&self, _context: &Context<'_>) -> Vec<(Split, usize)> {
+        Vec::new()
+    }
+
+    /// Whether `--seeds` says how many of each model it trains.
+    fn takes_seeds(&self) -> bool {
+        false
+    }
+
     /// Measures, draws and judges.
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()>;
 }
@@ -109,6 +121,14 @@ impl Settings {
         self.out.join("runs").join(self.scale.name())
     }
 
+    /// Whether a study's models get less training than the scale has for them.
+    fn cuts_short(&self, study: &dyn Study) -> bool {
+        match self.minutes {
+            Some(minutes) => minutes < study.minutes(self.scale),
+            None => self.budget < 1.0,
+        }
+    }
+
     /// The command that runs a study with these settings, wherever the folders are.
     fn command(&self, study: &dyn Study) -> String {
         let mut words = vec![format!("rrvq study {}", study.name())];
@@ -120,7 +140,8 @@ impl Settings {
             words.push(format!("--device {}", self.device.name()));
         }
         words.extend(self.minutes.map(|m| format!("--minutes {m}")));
-        words.extend(self.seeds.map(|n| format!("--seeds {n}")));
+        let seeds = self.seeds.filter(|_| study.takes_seeds());
+        words.extend(seeds.map(|n| format!("--seeds {n}")));
         words.extend((self.budget != 1.0).then(|| format!("--budget {}", self.budget)));
         words.extend((self.jobs > 1).then(|| format!("--jobs {}", self.jobs)));
         words.extend(self.runs.keys().map(|name| format!("--run {name}=MODEL")));
@@ -164,6 +185,8 @@ pub struct Context<'a> {
     asked: BTreeSet<String>,
     /// Models that diverged when they were trained side by side, by their folders, and how.
     diverged: BTreeMap<String, String>,
+    /// What each of the study's models is judged by ([`Study::extents`]).
+    extents: Vec<(Split, usize)>,
     /// Models that were trained at a lower rate than they were meant to, and what the page says of each.
     slowed: BTreeMap<String, String>,
 }
@@ -186,6 +209,7 @@ impl<'a> Context<'a> {
             planned: BTreeSet::new(),
             asked: BTreeSet::new(),
             diverged: BTreeMap::new(),
+            extents: Vec::new(),
             slowed: BTreeMap::new(),
         }
     }
@@ -265,6 +289,8 @@ pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow)
         }
         follow.left_out(study, &why);
     }
+    check_seeds(&able, settings)?;
+    check_runs(&able, settings, &folders)?;
     let expected = |study: &dyn Study| {
         let minutes = study.minutes(settings.scale);
         let part = settings.budget;
@@ -273,33 +299,22 @@ pub fn run(studies: &[&dyn Study], settings: &Settings, follow: &mut dyn Follow)
             .map_or(minutes * part.max(0.2), |m| m.max(minutes * 0.2))
     };
     let (mut spent, mut planned, mut failed) = (0.0, 0.0, Vec::new());
-    let mut unused: BTreeSet<&String> = settings.runs.keys().collect();
     for (number, study) in able.iter().enumerate() {
         let left: f64 = able[number..].iter().map(|s| expected(*s)).sum();
         // What came before tells how fast this machine is, unless its runs were there already.
         let pace: f64 = if planned > 0.0 { spent / planned } else { 1.0 };
         follow.started(number + 1, able.len(), *study, left * pace.max(0.5));
         let begin = Instant::now();
-        let mut used = BTreeSet::new();
-        match one(*study, settings, &folders, follow, &mut used) {
+        match one(*study, settings, &folders, follow) {
             (Ok(stored), _) => follow.finished(&stored),
             (Err(error), true) => return Err(error),
             (Err(error), false) => failed.push((study.name(), error)),
         }
-        unused.retain(|name| !used.contains(*name));
         page::write(&settings.out, STUDIES)?;
         spent += begin.elapsed().as_secs_f64() / 60.0;
         planned += expected(*study);
     }
     match failed.len() {
-        0 if !unused.is_empty() => {
-            let names: Vec<&str> = unused.iter().map(|name| name.as_str()).collect();
-            Err(Error::new(format!(
-                "no study asked for a run called {}; names are those of the folders in {}",
-                names.join(" or "),
-                settings.runs_folder().display()
-            )))
-        }
         0 => Ok(()),
         1 if studies.len() == 1 => Err(failed.remove(0).1),
         _ => {
@@ -318,13 +333,15 @@ fn one(
     settings: &Settings,
     folders: &BTreeMap<&'static str, PathBuf>,
     follow: &mut dyn Follow,
-    used: &mut BTreeSet<String>,
 ) -> (Result<Stored>, bool) {
     let begin = Instant::now();
     let mut context = Context::new(settings, folders, follow);
     let mut made = || {
         let mut section = Section::begin(&settings.out, study.name())?;
-        context.prepare(&study.models(&context)?)?;
+        let models = study.models(&context)?;
+        section.cut_short = !models.is_empty() && settings.cuts_short(study);
+        context.extents = study.extents(&context);
+        context.prepare(&models)?;
         study.run(&mut context, &mut section)?;
         if context.asked != context.planned {
             return Err(Error::new(format!(
@@ -343,9 +360,50 @@ fn one(
         )
     };
     let stored = made();
-    used.extend(context.given.into_keys());
     let stopped = context.stopped || matches!(stored, Err(Error::Interrupted));
     (stored, stopped)
+}
+
+/// Refuses a number of seeds for a study that has none to choose; of several studies, those take it that can.
+fn check_seeds(studies: &[&dyn Study], settings: &Settings) -> Result<()> {
+    match studies {
+        [study] if settings.seeds.is_some_and(|n| n > 1) && !study.takes_seeds() => {
+            let others = STUDIES.iter().filter(|study| study.takes_seeds());
+            let others: Vec<&str> = others.map(|study| study.name()).collect();
+            Err(Error::new(format!(
+                "study {} is of one seed; --seeds is for {}",
+                study.name(),
+                others.join(", ")
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses runs from elsewhere that no study will ask for, before hours of training.
+fn check_runs(
+    studies: &[&dyn Study],
+    settings: &Settings,
+    folders: &BTreeMap<&'static str, PathBuf>,
+) -> Result<()> {
+    let mut known = BTreeSet::new();
+    let mut nobody = plan::Nobody;
+    let context = Context::new(settings, folders, &mut nobody);
+    for study in studies {
+        for model in study.models(&context)? {
+            known.extend(context.given_for(&model).map(|(name, _)| name));
+        }
+    }
+    let unknown = settings.runs.keys().filter(|name| !known.contains(*name));
+    let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+    match unknown.is_empty() {
+        true => Ok(()),
+        false => Err(Error::new(format!(
+            "no study asks for a run called {}; names are those of the folders in {}, which --plan lists",
+            unknown.join(" or "),
+            settings.runs_folder().display()
+        ))),
+    }
 }
 
 /// Which data set is in which folder.

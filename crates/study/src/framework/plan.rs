@@ -1,7 +1,7 @@
 //! What a command would train, without training anything.
 
 use super::runs::Wanted;
-use super::{Context, Follow, Scale, Settings, Study, able, folders};
+use super::{Context, Follow, Scale, Settings, Study, able, check_runs, check_seeds, folders};
 use rrvq::train::Watch;
 use rrvq::{Result, Trained};
 use std::collections::BTreeMap;
@@ -52,9 +52,12 @@ pub enum State {
 /// The models of all studies that have their data, in the order they would be trained.
 pub fn plan(studies: &[&dyn Study], settings: &Settings) -> Result<Vec<Planned>> {
     let folders = folders(&settings.data)?;
+    let able = able(studies, &folders).0;
+    check_seeds(&able, settings)?;
+    check_runs(&able, settings, &folders)?;
     let mut first: BTreeMap<String, &'static str> = BTreeMap::new();
     let mut all = Vec::new();
-    for study in able(studies, &folders).0 {
+    for study in able {
         let mut nobody = Nobody;
         let mut context = Context::new(settings, &folders, &mut nobody);
         let models = study.models(&context)?;
@@ -113,7 +116,8 @@ impl Context<'_> {
     }
 }
 
-struct Nobody;
+/// Where nothing is trained, nobody follows.
+pub(super) struct Nobody;
 
 impl Follow for Nobody {
     fn training(&mut self, run: &str) -> Box<dyn Watch> {

@@ -1,6 +1,7 @@
 //! The models a study trains: once each, whichever study asks first.
 
 use super::Context;
+use super::judged::Judged;
 use super::plan::Budget;
 use rrvq::config::{Config, Schedule};
 use rrvq::dataset::{Dataset, Split};
@@ -106,6 +107,8 @@ pub struct Trial {
     pub records: Vec<Record>,
     /// Seconds of its training, where its log tells.
     pub seconds: Option<f64>,
+    /// Where its evaluations are kept: beside a run of the studies' own, and nowhere for a model from elsewhere.
+    judged: Option<Judged>,
 }
 
 /// What became of a model: trained, or the sentence that says how it diverged.
@@ -114,8 +117,12 @@ pub type Attempt = std::result::Result<Trial, String>;
 impl Trial {
     /// Bits per dim and use of codes on at most so many images of a split; 0 takes all.
     pub fn evaluate(&self, split: Split, images: usize) -> Result<EvalRecord> {
-        let extent = Extent { split, images };
-        self.trained.evaluate(self.data.as_ref(), extent)
+        let data = self.data.as_ref();
+        let evaluate = || self.trained.evaluate(data, Extent { split, images });
+        match &self.judged {
+            Some(judged) => judged.or_else(&self.trained, data, (split, images), evaluate),
+            None => evaluate(),
+        }
     }
 
     /// Minutes of its training, where its log tells.
@@ -305,7 +312,7 @@ impl Context<'_> {
             let trained = Trained::open(&dir)?;
             let said = told_of_given(trained.config(), wanted, &dir)?;
             self.given.insert(name, said);
-            return self.trial(wanted, trained, data);
+            return self.trial(wanted, trained, data, None);
         }
         let dir = self.settings.runs_folder().join(wanted.folder());
         let there = self.run_of(wanted);
@@ -348,7 +355,8 @@ impl Context<'_> {
             std::fs::remove_file(run.state())
                 .map_err(|error| Error::io("remove", run.state(), error))?;
         }
-        let trial = self.trial(wanted, Trained::of_run(run)?, data)?;
+        let judged = Judged::of(&dir, self.settings.device.name());
+        let trial = self.trial(wanted, Trained::of_run(run)?, data, Some(judged))?;
         let found = trial.trained.config().train.lr;
         let own = wanted.config.train.lr;
         let halved = |times: usize| own / (1 << times) as f64;
@@ -363,7 +371,13 @@ impl Context<'_> {
     }
 
     /// A model as a study sees it.
-    fn trial(&self, wanted: &Wanted, trained: Trained, data: Rc<dyn Dataset>) -> Result<Trial> {
+    fn trial(
+        &self,
+        wanted: &Wanted,
+        trained: Trained,
+        data: Rc<dyn Dataset>,
+        judged: Option<Judged>,
+    ) -> Result<Trial> {
         // Packed models have no log.
         let records = match trained.run() {
             Some(run) => read(run.log())?,
@@ -379,6 +393,7 @@ impl Context<'_> {
             data,
             records,
             seconds,
+            judged,
         })
     }
 

@@ -48,10 +48,11 @@ impl Verdict {
         }
     }
 
-    /// That of a smoke run, whose numbers mean nothing.
-    fn at(self, scale: Scale) -> Verdict {
-        match scale {
-            Scale::Smoke => Verdict::NotDecided,
+    /// That of a smoke run, whose numbers mean nothing, or of models that may lack nothing but the training they were to have.
+    fn at(self, scale: Scale, cut_short: bool) -> Verdict {
+        match (scale, self) {
+            (Scale::Smoke, _) => Verdict::NotDecided,
+            (_, Verdict::DoesNotHold) if cut_short => Verdict::NotDecided,
             _ => self,
         }
     }
@@ -122,6 +123,8 @@ pub struct Section {
     claims: Vec<Claim>,
     /// Seeds of each model.
     pub seeds: usize,
+    /// Whether its models get less training than the scale has for them: then nothing fails to hold.
+    pub(super) cut_short: bool,
 }
 
 impl Section {
@@ -134,6 +137,7 @@ impl Section {
             report: Report::default(),
             claims: Vec::new(),
             seeds: 0,
+            cut_short: false,
         })
     }
 
@@ -212,7 +216,7 @@ impl Section {
         [minutes, training]: [f64; 2],
     ) -> Result<Stored> {
         let judged = |claim: Claim| Claim {
-            verdict: claim.verdict.at(settings.scale),
+            verdict: claim.verdict.at(settings.scale, self.cut_short),
             ..claim
         };
         let stored = Stored {
@@ -259,6 +263,15 @@ mod tests {
         assert_eq!(Verdict::below(2.0, 1.0, 0.5), Verdict::DoesNotHold);
         assert_eq!(Verdict::below(1.0, 1.2, 0.5), Verdict::NotDecided);
         assert_eq!(Verdict::below(1.0, f64::NAN, 0.5), Verdict::NotDecided);
-        assert_eq!(Verdict::Holds.at(Scale::Smoke), Verdict::NotDecided);
+        assert_eq!(Verdict::Holds.at(Scale::Smoke, false), Verdict::NotDecided);
+    }
+
+    #[test]
+    fn what_does_not_hold_after_less_training_is_not_decided() {
+        use Verdict::*;
+        let cut = [Holds, DoesNotHold, NotDecided].map(|verdict| verdict.at(Scale::Full, true));
+        assert_eq!(cut, [Holds, NotDecided, NotDecided]);
+        let whole = [Holds, DoesNotHold].map(|verdict| verdict.at(Scale::Full, false));
+        assert_eq!(whole, [Holds, DoesNotHold]);
     }
 }

@@ -25,6 +25,8 @@ struct Job {
     may_diverge: bool,
     /// Minutes instead of what the scale has.
     minutes: Option<f64>,
+    /// What the model is judged by once it is trained: splits, and how many of their images.
+    extents: Vec<(String, usize)>,
     /// Afterwards, the sentence that says how it diverged, if it did.
     diverged: Option<String>,
 }
@@ -84,6 +86,11 @@ impl Context<'_> {
                 quick_minutes: one.quick_minutes,
                 may_diverge: one.may_diverge,
                 minutes: self.share,
+                extents: self
+                    .extents
+                    .iter()
+                    .map(|(split, images)| (split.to_string(), *images))
+                    .collect(),
                 diverged: None,
             };
             files.0.push(path.clone());
@@ -106,7 +113,10 @@ pub fn do_job(path: &Path, settings: &Settings, follow: &mut dyn Follow) -> Resu
     let folders = folders(&settings.data)?;
     let mut context = Context::new(settings, &folders, follow);
     match context.one(&job.wanted(path)?, job.minutes) {
-        Ok(_) => Ok(()),
+        Ok(trial) => job
+            .extents
+            .iter()
+            .try_for_each(|(split, images)| trial.evaluate(split.parse()?, *images).map(|_| ())),
         Err(Error::Diverged { message, .. }) => {
             job.diverged = Some(message);
             job.save(path)

@@ -205,7 +205,9 @@ fn pictures(trial: &Trial, images: &[Image]) -> Result<pages::Drawn> {
     let mut rows = figure::rows(few, &files, "rrvq, a file an image")?;
     for rival in rivals::lossy().0 {
         if ["WebP", "AVIF"].contains(&rival.name()) {
-            rows.push(figure::row_of(rival.as_ref(), few, &files, true)?);
+            for bare in [false, true] {
+                rows.push(figure::row_of(rival.as_ref(), few, &files, bare)?);
+            }
         }
     }
     let picture = figure::picture(few, &rows)?;
@@ -303,6 +305,7 @@ impl Study for Compression {
             Verdict::of(file <= most),
         );
         let ours = points(&comparison, ours::ONE_FILE);
+        let lowest = ours.first().map_or(f64::NAN, |point| point.0);
         for rival in ["JPEG", "JPEG, cjpeg", "WebP"] {
             let theirs = points(&comparison, rival);
             if theirs.is_empty() {
@@ -310,7 +313,7 @@ impl Study for Compression {
             }
             let (verdict, told) = ahead(&ours, &theirs);
             section.claim(
-                &format!("On {data}, our payload is ahead of that of {rival} at every rate up to {HIGHEST} bits a pixel."),
+                &format!("On {data}, our payload is ahead of that of {rival} at every rate from our lowest, {lowest:.2} bits a pixel, to {HIGHEST}."),
                 if rival == "JPEG" { "ahead of JPEG at 0.56 bits a pixel, shown" } else { "–" },
                 format!("PSNR, dB: {told}"),
                 verdict,

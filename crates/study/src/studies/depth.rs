@@ -1,10 +1,12 @@
 //! "Performance increases as we increase the number of layers": bits against depth at equal cost.
 
 use super::models::with_steps;
-use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
+use super::spread::{Spread, from_each_seed};
+use crate::framework::{Context, Scale, Section, Study, Verdict, Wanted};
 use crate::report::{Chart, Series};
 use rrvq::Result;
 use rrvq::dataset::Split;
+use rrvq::evaluate::EvalRecord;
 
 /// Bits against depth.
 pub struct Depth;
@@ -77,29 +79,46 @@ impl Study for Depth {
     fn models(&self, context: &Context<'_>) -> Result<Vec<Wanted>> {
         // One data set says it; CIFAR-10 where both are there.
         let data = context.available(self.data())[0];
-        let of = |(depth, maps, repeat): &(usize, &str, usize)| {
-            wanted(context, data, *depth, maps, *repeat)
-        };
-        DEPTHS.iter().map(of).collect()
+        let mut models = Vec::new();
+        for (depth, maps, repeat) in DEPTHS {
+            let model = wanted(context, data, depth, maps, repeat)?;
+            models.extend(from_each_seed(context, &model));
+        }
+        Ok(models)
+    }
+
+    fn extents(&self, context: &Context<'_>) -> Vec<(Split, usize)> {
+        vec![(Split::Test, context.by_scale(16, 1000, 0))]
+    }
+
+    fn takes_seeds(&self) -> bool {
+        true
     }
 
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
-        section.seeds = 1;
+        let seeds = context.seeds(1, 1).len();
+        section.seeds = seeds;
         let data = context.available(self.data())[0];
-        let trials: Vec<Trial> = context.train(self.models(context)?)?;
-        let images = context.by_scale(16, 1000, 0);
-        let (mut rows, mut points) = (Vec::new(), Vec::new());
-        for ((depth, ..), trial) in DEPTHS.iter().zip(&trials) {
-            let test = trial.evaluate(Split::Test, images)?;
+        let (split, images) = self.extents(context)[0];
+        let trials = context.train(self.models(context)?)?;
+        let (mut rows, mut points, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        for ((depth, ..), trials) in DEPTHS.iter().zip(trials.chunks(seeds)) {
+            let tests = trials.iter().map(|trial| trial.evaluate(split, images));
+            let tests = tests.collect::<Result<Vec<EvalRecord>>>()?;
+            let mean = |of: &dyn Fn(&EvalRecord) -> f64| {
+                Spread::of(&tests.iter().map(of).collect::<Vec<f64>>())
+            };
+            let bits = mean(&|test| test.bits_per_dim);
             rows.push(vec![
                 depth.to_string(),
-                format!("{:.4}", test.bits_per_dim),
-                format!("{:.4}", test.reconstruction),
-                format!("{:.4}", test.kl.iter().sum::<f64>()),
-                trial.steps().to_string(),
-                trial.minutes(),
+                bits.to_string(),
+                mean(&|test| test.reconstruction).to_string(),
+                mean(&|test| test.kl.iter().sum()).to_string(),
+                trials[0].steps().to_string(),
+                trials[0].minutes(),
             ]);
-            points.push((*depth as f64, test.bits_per_dim));
+            points.push((*depth as f64, bits.mean));
+            told.push(format!("{depth}: {bits}"));
         }
         section.paragraph("All models have the same channels, codes and dimensions of codes, and the same minutes of training here, so that a deeper one makes fewer steps.");
         section.table(
@@ -126,7 +145,6 @@ impl Study for Depth {
                 ..Chart::default()
             },
         )?;
-        let told: Vec<String> = points.iter().map(|(l, b)| format!("{l}: {b:.3}")).collect();
         let bits: Vec<f64> = points.iter().map(|(_, b)| *b).collect();
         section.claim(
             "Deeper is better.",

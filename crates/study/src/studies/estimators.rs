@@ -395,6 +395,10 @@ impl Study for Estimators {
         }
     }
 
+    fn takes_seeds(&self) -> bool {
+        true
+    }
+
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
         let batches = context.by_scale(8, 600, 3000);
         let seeds = context.seeds(4, 8);

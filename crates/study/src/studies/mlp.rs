@@ -1,5 +1,6 @@
 //! Appendix G: a fully connected rVQ-VAE draws images of one colour, new colours among them.
 
+use super::spread::seeds_told;
 use super::swatches::{HEADERS, OverSeeds, from_seeds, over_seeds, range};
 use crate::demo::{SAMPLES, is_uniform};
 use crate::framework::{Context, Scale, Section, Study, Verdict, Wanted};
@@ -48,6 +49,10 @@ impl Study for Mlp {
         from_seeds("mlp-swatches", &context.seeds(5, 5))
     }
 
+    fn takes_seeds(&self) -> bool {
+        true
+    }
+
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
         let seeds = context.seeds(5, 5);
         section.seeds = seeds.len();
@@ -65,7 +70,7 @@ impl Study for Mlp {
         section.claim(
             "Samples of a fully connected model have one colour each.",
             "consistent colour, shown",
-            format!("{} over {} seeds", range(&counts), seeds.len()),
+            format!("{} over {}", range(&counts), seeds_told(seeds.len())),
             Verdict::of(counts.iter().all(|n| *n >= SAMPLES * 15 / 16)),
         );
         let new = shown.iter().filter(|p| is_new(p)).count();

@@ -12,6 +12,7 @@ mod mlp;
 mod models;
 mod patchwork;
 mod speed;
+mod spread;
 mod swatches;
 mod table1;
 mod table2;

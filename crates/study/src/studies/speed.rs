@@ -2,6 +2,7 @@
 //! nothing is trained.
 
 use crate::framework::{Context, Scale, Section, Study, Verdict};
+use crate::report::{Chart, Series};
 use rrvq::config::Config;
 use rrvq::prior::PriorModel;
 use rrvq::prior::programs::PriorSampler;
@@ -129,6 +130,30 @@ impl Study for Speed {
                     "passes × the time of one",
                 ),
             ],
+        )?;
+        let point = |name: &str, passes: usize, seconds: f64| {
+            let milliseconds = 1000.0 * seconds / BATCH as f64;
+            Series::new(name, vec![(passes as f64, milliseconds)])
+        };
+        section.chart(
+            "speed",
+            &Chart {
+                title: format!("Time to draw an image, on {}", device.name()),
+                x_label: "passes one after another".into(),
+                y_label: "milliseconds".into(),
+                log_x: true,
+                log_y: true,
+                dots: true,
+                series: vec![
+                    point("RRVQ, 32 layers, top down", 1, pass),
+                    point("VQ-VAE with a PixelCNN", latents(&vq), pixelcnn),
+                    point(
+                        "autoregressive over 32 layers (passes × the time of one)",
+                        of_32,
+                        pass * of_32 as f64,
+                    ),
+                ],
+            },
         )?;
         section.claim(
             "One top-down pass of 32 layers draws an image sooner than a PixelCNN draws one layer of codes.",

@@ -1,5 +1,6 @@
 //! The toy of Figure 1 over several seeds: how many samples have one colour, from one layer and from a hierarchy.
 
+use super::spread::seeds_told;
 use crate::demo::{SAMPLES, SPREAD, is_uniform};
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
 use rrvq::picture::{Picture, grid};
@@ -110,12 +111,16 @@ impl Study for Swatches {
         Ok([one, from_seeds("swatches-l5", &seeds)?].concat())
     }
 
+    fn takes_seeds(&self) -> bool {
+        true
+    }
+
     fn run(&self, context: &mut Context<'_>, section: &mut Section) -> Result<()> {
         let seeds = context.seeds(5, 5);
         section.seeds = seeds.len();
         section.paragraph(&format!(
-            "A sample counts as one colour when no channel varies by more than {SPREAD} of 256 levels over the image. {SAMPLES} samples of each of {} seeds; a row of the pictures below is a seed.",
-            seeds.len()
+            "A sample counts as one colour when no channel varies by more than {SPREAD} of 256 levels over the image. {SAMPLES} samples from {}; a row of the pictures below is a seed.",
+            seeds_told(seeds.len())
         ));
         let one = over_seeds(context, "swatches-rvq", &seeds)?;
         let five = over_seeds(context, "swatches-l5", &seeds)?;
@@ -135,9 +140,9 @@ impl Study for Swatches {
             "One layer of codes with a uniform prior draws patchworks of the colours.",
             "patchworks, shown",
             format!(
-                "{} have one colour, over {} seeds",
+                "{} have one colour, over {}",
                 range(&one.counts),
-                seeds.len()
+                seeds_told(seeds.len())
             ),
             Verdict::of(one.counts.iter().all(|n| *n <= SAMPLES / 16)),
         );
@@ -145,9 +150,9 @@ impl Study for Swatches {
             "A hierarchy whose top is one latent draws whole images.",
             "–",
             format!(
-                "{} have one colour, over {} seeds",
+                "{} have one colour, over {}",
                 range(&five.counts),
-                seeds.len()
+                seeds_told(seeds.len())
             ),
             Verdict::of(five.counts.iter().all(|n| *n >= SAMPLES * 15 / 16)),
         );
