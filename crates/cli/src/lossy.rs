@@ -10,7 +10,7 @@ use rrvq_codec::{CodingModel, Image, built_in_of};
 use serde_json::json;
 use std::cell::{Cell, OnceCell};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The models that may write a file, with what to call them: the one that is named, or the built-in one of a quality; with a
@@ -42,6 +42,14 @@ fn options(args: &Compress) -> Options {
         tiles: args.tile.map_or(Tiles::Suiting, Tiles::Side),
         search: args.search,
         bit_worth: args.bit_worth,
+    }
+}
+
+/// The compressed file, in a sentence.
+fn named_out(out: &Path) -> String {
+    match is_stream(out) {
+        true => "the compressed file".into(),
+        false => out.display().to_string(),
     }
 }
 
@@ -106,6 +114,21 @@ pub fn compress(args: &Compress) -> Result<()> {
     let (which, summary, given) = written?;
     let (name, trained) = &models[which];
     let identity = trained.identity()?;
+    let layers = models[which].1.config().model.layers();
+    if let (Some(most), Some((_, dropped))) = (args.bits, summary.dropped)
+        && dropped == layers
+    {
+        complain(format!(
+            "{}: not one layer of codes of some images fits into {most} bits a pixel, so that nothing of them is kept; give --bits more",
+            named_out(out)
+        ));
+    }
+    if given > 0 && summary.bytes >= given {
+        complain(format!(
+            "{}: no smaller than the images were; --lossy is for photographs, without it drawings and text take less",
+            named_out(out)
+        ));
+    }
     let seconds = start.elapsed().as_secs_f64();
     let bits = summary.bytes as f64 * 8.0 / summary.pixels as f64;
     let (least, most) = summary.dropped.unwrap_or_default();
@@ -125,7 +148,6 @@ pub fn compress(args: &Compress) -> Result<()> {
         out,
         format!("{sizes}, with loss, {bits:.3} bits a pixel ({seconds:.1} s)"),
     );
-    let layers = trained.config().model.layers();
     let left_out = match (least, most) {
         (0, 0) => "all layers kept".to_string(),
         (a, b) if a == b => format!("{a} of {layers} layers left out"),
@@ -191,7 +213,7 @@ pub fn decompress(args: &Decompress, source: &Source<'_>) -> Result<()> {
             Ok(Some(outcomes)) => outcomes,
             Ok(None) => break,
             // Images that were never listed are missing, too; without any list there is nothing to show.
-            Err(said) if args.partial && told.done > 0 && said != Error::Interrupted => {
+            Err(said) if args.partial && told.done > 0 && reader.is_cut_off() => {
                 told.missing.push(said.to_string());
                 break;
             }
@@ -251,16 +273,18 @@ impl Told {
             });
             tell_json(&args.out, &told);
         } else {
-            tell(
-                &args.out,
-                format!("{}{}", count(self.done), into(&args.out)),
-            );
+            let shown = match self.done == announced {
+                true => count(announced),
+                false => format!("{} of {}", grouped(self.done), count(announced)),
+            };
+            tell(&args.out, format!("{shown}{}", into(&args.out)));
         }
         let file = args.file.display();
         if let Some((first, others)) = self.missing.split_first() {
             let more = match others.len() {
                 0 => String::new(),
-                more => format!(", and {} more are not whole", grouped(more)),
+                1 => format!("; {}", others[0]),
+                more => format!("; and {} more", grouped(more)),
             };
             complain(format!("{file} is cut off; {first}{more}"));
         }

@@ -138,6 +138,98 @@ fn three_qualities_are_built_in() {
     assert!(!scratch.path("x.rrvq").exists());
 }
 
+/// The blocks of a file of up to 127 images: their kinds, and where what is in them begins.
+fn blocks(file: &[u8]) -> Vec<(u8, usize)> {
+    let (mut at, mut found) = (13, Vec::new());
+    while at < file.len() {
+        let kind = file[at];
+        let (mut len, mut shift) = (0, 0);
+        loop {
+            at += 1;
+            len |= (file[at] as usize & 127) << shift;
+            shift += 7;
+            if file[at] < 128 {
+                break;
+            }
+        }
+        found.push((kind, at + 1));
+        at += 1 + len + 4;
+    }
+    found
+}
+
+/// Damage is told with an exit code whatever was asked for, and a missing end only where it was not: also where it is in a list of
+/// images behind the first.
+#[test]
+fn a_damaged_list_is_not_taken_for_a_missing_end() {
+    let scratch = Scratch::new();
+    let names: Vec<String> = (0..4).map(|i| format!("{i}.png")).collect();
+    // Tiles of two sides, so two lists.
+    for (name, (width, height)) in names
+        .iter()
+        .zip([(32, 32), (30, 32), (256, 250), (250, 256)])
+    {
+        let picture = RgbImage::from_raw(width, height, samples((width * height * 3) as usize));
+        picture.unwrap().save(scratch.path(name)).unwrap();
+    }
+    let mut args: Vec<&str> = names.iter().map(String::as_str).collect();
+    args.splice(0..0, ["compress"]);
+    args.extend(["--lossy", "--quality", "low", "-o", "all.rrvq"]);
+    scratch.run(&args).done();
+    let whole = scratch.read("all.rrvq");
+    let lists = blocks(&whole).into_iter();
+    let lists: Vec<(u8, usize)> = lists.filter(|(kind, _)| b"Ii".contains(kind)).collect();
+    assert_eq!(lists.len(), 2);
+    let inside = lists[1].1;
+    let read = |name: &str, bytes: &[u8]| {
+        scratch.write(&format!("{name}.rrvq"), bytes);
+        let file = format!("{name}.rrvq");
+        scratch.run(&["decompress", &file, "-o", name, "--partial"])
+    };
+    let mut damaged = whole.clone();
+    damaged[inside] ^= 4;
+    let said = read("damaged", &damaged);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("a list of images is damaged"), "{said:?}");
+    assert!(said.err.contains("2 of 4 images could be had"), "{said:?}");
+    let said = read("cut", &whole[..inside]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("2 of 4 images in cut"), "{said:?}");
+    assert!(
+        said.err.contains("the list of its 2 remaining images"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn what_is_no_use_is_told() {
+    let scratch = scene();
+    let run = |out: &str, more: &[&str]| {
+        let fixed = ["compress", "photo.png", "--lossy", "-o", out];
+        scratch.run(&[&fixed[..], more].concat())
+    };
+    for (bits, none) in [("1e-6", true), ("2", false)] {
+        let said = run(&format!("{bits}.rrvq"), &["--bits", bits]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(
+            said.err.contains("nothing of them is kept"),
+            none,
+            "{said:?}"
+        );
+    }
+    let flat = RgbImage::from_pixel(64, 64, image::Rgb([9, 9, 9]));
+    flat.save(scratch.path("flat.png")).unwrap();
+    let said = scratch.run(&["compress", "flat.png", "--lossy", "-o", "flat.rrvq"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let given = std::fs::metadata(scratch.path("flat.png")).unwrap().len();
+    let told = said.err.contains("no smaller than the images were");
+    assert_eq!(
+        told,
+        scratch.read("flat.rrvq").len() as u64 >= given,
+        "{said:?}"
+    );
+}
+
 #[test]
 fn a_cut_file_shows_what_there_is_when_asked_to() {
     let scratch = scene();

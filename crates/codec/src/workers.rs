@@ -106,7 +106,8 @@ impl Workers {
         let interrupt = Interrupt::current();
         let work = |networks: &mut Networks, job: J| {
             interrupt.check()?;
-            work(networks, job)
+            // Long jobs ask on their way, too.
+            interrupt.scope(|| work(networks, job))
         };
         let hands = self.most().min(jobs.len());
         if hands <= 1 {

@@ -26,6 +26,8 @@ pub struct Reader<'a> {
     /// Images that were listed so far, and whether there was a list at all.
     seen: usize,
     listed: bool,
+    /// Whether an error was that the file ends here, and nothing worse.
+    cut_off: bool,
 }
 
 /// What became of an image.
@@ -97,7 +99,22 @@ impl<'a> Reader<'a> {
             rest,
             seen: 0,
             listed: false,
+            cut_off: false,
         })
+    }
+
+    /// Whether the last error was that the file ends too early, so that a first part of it is all that is wrong.
+    pub fn is_cut_off(&self) -> bool {
+        self.cut_off
+    }
+
+    fn ends_early(&mut self) -> Error {
+        self.cut_off = true;
+        let count = match self.unlisted() {
+            0 => String::new(),
+            count => format!("{count} remaining "),
+        };
+        Error::new(format!("it ends before the list of its {count}images"))
     }
 
     /// Images that have not been listed yet.
@@ -129,13 +146,13 @@ impl<'a> Reader<'a> {
             match take_block(&mut self.rest, before) {
                 Ok(block) if block.kind.lists() || !self.listed => break block,
                 Ok(_) => continue,
-                Err(Stop::End) => return Err(ends_early(self.unlisted())),
+                Err(Stop::End) => return Err(self.ends_early()),
                 Err(Stop::Lost) => return Err(Error::new("it cannot be followed to its end")),
             }
         };
         match block.state {
             State::Whole if block.kind.lists() => {}
-            State::Cut => return Err(ends_early(self.unlisted())),
+            State::Cut => return Err(self.ends_early()),
             _ => return Err(Error::new("a list of images is damaged")),
         }
         let mut payload = block.payload;
@@ -333,16 +350,6 @@ impl<'a> Reader<'a> {
             false => Err(Error::new("there are bytes after its end")),
         }
     }
-}
-
-fn ends_early(images: usize) -> Error {
-    Error::new(format!(
-        "it ends before the list of its {}images",
-        match images {
-            0 => String::new(),
-            count => format!("{count} remaining "),
-        }
-    ))
 }
 
 fn alpha_strips(record: &Record) -> usize {

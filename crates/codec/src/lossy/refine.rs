@@ -9,6 +9,7 @@ use super::super::chunk::Extent;
 use super::super::stack::cost;
 use super::search::{Chosen, Known, Search, cheapest};
 use rrvq::error::Result;
+use rrvq::interrupt;
 use std::ops::Range;
 
 /// Positions from one tried code to the next.
@@ -42,6 +43,7 @@ pub fn refine(
             .filter(|at| at / side % stride * stride + at % side % stride == phase)
             .collect();
         for kind in 0..RANKS + WEIGHTS.len() {
+            interrupt::check()?;
             let mut tried = kept.clone();
             // Tile, place, its row, and what the new code costs more.
             let mut changes: Vec<(usize, usize, usize, i64)> = Vec::new();

@@ -15,6 +15,7 @@ use super::super::networks::{Level, Networks};
 use super::super::stack::{Slot, cost};
 use super::refine;
 use rrvq::error::Result;
+use rrvq::interrupt;
 
 /// Weights of the price, in quarters.
 const WEIGHTS: [i64; 6] = [0, 1, 2, 4, 8, 16];
@@ -87,6 +88,7 @@ pub fn codes(
     let top = search.known(layers - 1, &[], &[])?;
     let none = vec![0; wishes.len()];
     for weight in WEIGHTS {
+        interrupt::check()?;
         let same = vec![weight; wishes.len()];
         let first = search.choose(layers - 1, &top, &same);
         let costs = search.finish(layers - 1, &top, first, &none, &same)?.costs;
@@ -102,6 +104,7 @@ pub fn codes(
     for layer in (0..layers).rev() {
         let mut kept = search.choose(layer, &known, &base);
         for weight in WEIGHTS {
+            interrupt::check()?;
             let tried = search.choose(layer, &known, &vec![weight; wishes.len()]);
             if tried.codes == kept.codes {
                 continue;

@@ -148,6 +148,7 @@ mod tests {
             struct Silent;
             impl rrvq::train::Watch for Silent {}
             trainer.run(&mut Silent).unwrap();
+            drop(trainer);
             (Trained::open(&out).unwrap(), data)
         };
         let ((first, data), (second, _)) = (trained(0), trained(1));
