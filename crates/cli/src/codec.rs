@@ -15,7 +15,8 @@ use rrvq_codec::networks::Networks;
 use rrvq_codec::read::Made;
 use rrvq_codec::record::Record;
 use rrvq_codec::{
-    Coding, CodingModel, Image, Reader, Writer, bench, built_in_of, neighbours, png, prune, read,
+    Coding, CodingModel, Image, Reader, Writer, bench, built_in_name, built_in_of, neighbours, png,
+    prune, read,
 };
 use rrvq_study::compare::source;
 use serde_json::json;
@@ -243,13 +244,39 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Its first bytes.
+    fn first(&self) -> Result<Vec<u8>> {
+        let mut first = Vec::new();
+        let read = self.open()?.take(16).read_to_end(&mut first);
+        let failed = |error| match self {
+            Source::File(path) => Error::io("read", path, error),
+            Source::Stream(_) => Error::io("read", "standard input", error),
+        };
+        read.map_err(failed)?;
+        Ok(first)
+    }
+
     /// Whether it begins as a lossy file does; one that cannot be read does not.
     fn is_lossy(&self) -> bool {
-        let mut first = Vec::new();
-        let read = self
-            .open()
-            .map(|file| file.take(16).read_to_end(&mut first));
-        matches!(read, Ok(Ok(_))) && rrvq_codec::lossy::is_lossy(&first)
+        self.first()
+            .is_ok_and(|first| rrvq_codec::lossy::is_lossy(&first))
+    }
+
+    /// Refuses what is no file of ours at all, of which no part could be had either.
+    fn check_kind(&self) -> Result<()> {
+        let first = self.first()?;
+        if rrvq_codec::container::is_ours(&first) {
+            return Ok(());
+        }
+        let name = match self {
+            Source::File(path) => path.display().to_string(),
+            Source::Stream(_) => "standard input".into(),
+        };
+        let what = match first.is_empty() {
+            true => "is empty",
+            false => "is not a file that `rrvq compress` wrote",
+        };
+        Err(Error::new(format!("{name} {what}; name one that it wrote")))
     }
 }
 
@@ -260,6 +287,10 @@ pub fn decompress(args: &Decompress) -> Result<()> {
     watch_for_interrupts(STOPPING)?;
     if source.is_lossy() {
         return lossy::decompress(args, &source);
+    }
+    // What is left of a damaged file is looked for also where its first bytes are damaged.
+    if !args.keep_going {
+        source.check_kind()?;
     }
     if args.partial {
         return Err(Error::new(format!(
@@ -428,16 +459,18 @@ pub fn list(args: &CodecList) -> Result<()> {
     let source = Source::new(&args.file)?;
     let named = |said: Error| Error::new(format!("cannot list {}: {said}", args.file.display()));
     let lossy = source.is_lossy();
-    let (model, records) = match lossy {
+    let (model, records, built_in) = match lossy {
         true => {
             let bytes = source.bytes()?;
             let reader = rrvq_codec::lossy::Reader::new(&bytes).map_err(named)?;
-            let digits: String = reader.header.identity.map(|b| format!("{b:02x}")).concat();
-            (digits, reader.records().map_err(named)?)
+            let header = &reader.header;
+            let (model, built_in) = (header.model(), built_in_name(|it| header.fits(it))?);
+            (model, reader.records().map_err(named)?, built_in)
         }
         false => {
             let (header, records) = read::list(&mut source.open()?).map_err(named)?;
-            (header.identity.to_string(), records)
+            let built_in = built_in_name(|identity| identity == header.identity)?;
+            (header.identity.to_string(), records, built_in)
         }
     };
     let coding = |record: &Record| match (lossy, record.coding) {
@@ -471,7 +504,7 @@ pub fn list(args: &CodecList) -> Result<()> {
         };
         let images: Vec<_> = records.iter().map(image).collect();
         let told = json!({
-            "file": args.file, "bytes": source.len(), "lossy": lossy, "model": model, "images": images,
+            "file": args.file, "bytes": source.len(), "lossy": lossy, "model": model, "built_in": built_in, "images": images,
         });
         terminal::json(&told);
         return Ok(());
@@ -495,9 +528,10 @@ pub fn list(args: &CodecList) -> Result<()> {
     table(&["image", "pixels", "samples", "coded by", "with"], &rows);
     let loss = if lossy { "with" } else { "without" };
     line(format!(
-        "{} {loss} loss in {}, model {model}",
+        "{} {loss} loss in {}, model {}{model}",
         count(records.len()),
-        size(source.len())
+        size(source.len()),
+        built_in.map_or(String::new(), |name| format!("{name}, "))
     ));
     Ok(())
 }

@@ -31,8 +31,8 @@ pub fn codes(args: &args::Codes) -> Result<()> {
     let files: Vec<String> = written.iter().map(|f| f.display().to_string()).collect();
     let labels = codes.labels.as_ref().map_or("", |_| ", with labels");
     note(format!(
-        "codes of {} images in {} layers{labels}: {}",
-        codes.images,
+        "codes of {} in {} layers{labels}: {}",
+        crate::codec::count(codes.images),
         codes.layers.len(),
         files.join(", ")
     ));

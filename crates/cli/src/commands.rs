@@ -425,8 +425,8 @@ pub fn reconstruct(args: &args::Reconstruct) -> Result<()> {
     }
     save_sheet(&args.out, &sheet, columns, size)?;
     note(format!(
-        "{} images, each above its reconstruction: {}",
-        originals.len(),
+        "{}, each above its reconstruction: {}",
+        crate::codec::count(originals.len()),
         args.out.display()
     ));
     Ok(())

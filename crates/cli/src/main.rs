@@ -22,7 +22,7 @@ mod terminal;
 mod train;
 
 use args::{Args, Command};
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use rrvq::limits::Limits;
 use rrvq::{Config, Error, Remedy};
 use std::io::IsTerminal;
@@ -31,7 +31,7 @@ use std::time::Instant;
 fn main() {
     let begun = Instant::now();
     let json = std::env::args_os().any(|argument| argument == "--json");
-    let args = Args::try_parse().unwrap_or_else(|said| answer(&said, json));
+    let args = parsed().unwrap_or_else(|said| answer(&said, json));
     let several = matches!(
         args.command,
         Command::Train(_) | Command::Eval(_) | Command::Bench { .. }
@@ -60,7 +60,7 @@ fn main() {
         format!("{seconds:.2} s with {threads} threads and {simd}{memory}")
     });
     if let Err(error) = outcome {
-        let said = error.tell(flag);
+        let said = error.tell(|remedy| flag_of(&args.command, remedy));
         if json {
             terminal::json_failure(&said);
         }
@@ -72,6 +72,20 @@ fn main() {
             2
         });
     }
+}
+
+/// The arguments. A number below zero is a value, which is then refused in its own words, and no unknown flag.
+fn parsed() -> Result<Args, clap::Error> {
+    fn numbers(command: clap::Command) -> clap::Command {
+        command
+            .mut_args(|arg| match arg.get_action().takes_values() {
+                true => arg.allow_negative_numbers(true),
+                false => arg,
+            })
+            .mut_subcommands(numbers)
+    }
+    let matches = numbers(Args::command()).try_get_matches()?;
+    Args::from_arg_matches(&matches)
 }
 
 /// Does what a command asks for.
@@ -162,6 +176,22 @@ fn flag(remedy: Remedy) -> String {
         other => return other.to_string(),
     }
     .into()
+}
+
+/// The same for a command that takes its images in another way than by --data.
+fn flag_of(command: &Command, remedy: Remedy) -> String {
+    match (command, remedy) {
+        (
+            Command::Codec {
+                what: args::Codec::Eval(_),
+            },
+            Remedy::DataFolder,
+        ) => "name the right folder, or images, behind the model".into(),
+        (Command::Reconstruct(_), Remedy::DataFolder) => {
+            "name images to reconstruct behind the model".into()
+        }
+        _ => flag(remedy),
+    }
 }
 
 /// Changes settings as `--set` asks.

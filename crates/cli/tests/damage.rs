@@ -195,7 +195,7 @@ fn places_that_cannot_be_written_to_are_named() {
     train("file/run").refused(&["file/run", "a part of the path is a file"]);
     let sample = |out: &str| scratch.run(&["sample", "run", "--count", "1", "--out", out]);
     sample("file/x.png").refused(&["cannot write file/x.png"]);
-    sample("none/x.png").refused(&["cannot write none/x.png", "no such file or folder"]);
+    sample("none/x.png").refused(&["cannot write none/x.png", "there is no folder none"]);
     sample("run").refused(&["cannot write run"]);
     sample("..").refused(&["cannot write .."]);
     scratch.run(&["demo", "--out", "file"]).refused(&["file"]);

@@ -202,6 +202,46 @@ fn arguments_of_the_looking_commands_are_checked() {
 }
 
 #[test]
+fn advice_names_what_the_command_takes() {
+    let scratch = Scratch::new();
+    let run = |args: &[&str]| scratch.run(args);
+    run(&["codec", "eval", "cifar10"]).refused(&["cifar10 needs a folder", "behind the model"]);
+    run(&["reconstruct", "cifar10", "--out", "x.png"]).refused(&["images", "behind the model"]);
+    scratch.write("empty.rrvq", "");
+    scratch.write("text.rrvq", "no picture at all");
+    for flags in [&[][..], &["--partial"]] {
+        let of = |file: &str| run(&[&["decompress", file, "-o", "out"], flags].concat());
+        of("empty.rrvq").refused(&["empty.rrvq is empty"]);
+        of("text.rrvq").refused(&["text.rrvq is not a file that `rrvq compress` wrote"]);
+        assert!(!scratch.path("out").exists());
+    }
+    // A number below zero is a number, which is wrong in its own way.
+    for (args, word) in [
+        (
+            &["sample", "cifar10", "--out", "x.png", "--temperature", "-1"][..],
+            "--temperature",
+        ),
+        (
+            &["study", "mlp", "--out", "x", "--budget", "-1"],
+            "--budget",
+        ),
+        (
+            &["compress", "a.png", "-o", "x", "--lossy", "--bits", "-1"],
+            "-1 is no number of bits",
+        ),
+    ] {
+        let said = run(args);
+        assert!(said.code == Some(2) && said.err.contains(word), "{said:?}");
+        assert!(!said.err.contains("unexpected argument"), "{said:?}");
+    }
+    let said = run(&["sample", "cifar10", "--out", "nowhere/x.png"]);
+    said.refused(&[
+        "cannot write nowhere/x.png",
+        "there is no folder nowhere; make it first",
+    ]);
+}
+
+#[test]
 fn pictures_are_png_and_flags_fit_the_model() {
     let scratch = Scratch::new();
     scratch.trained("run");

@@ -47,7 +47,7 @@ pub mod write;
 pub use identity::Identity;
 pub use image::Image;
 pub use memory::{compress, compress_lossy, decompress, decompress_with};
-pub use model::{CodingModel, built_in_of};
+pub use model::{CodingModel, built_in_name, built_in_of};
 pub use read::Reader;
 pub use workers::Workers;
 pub use write::{Coding, Summary, Writer};

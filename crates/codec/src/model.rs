@@ -59,10 +59,19 @@ impl CodingModel for Trained {
 
 /// The built-in model that a file was written with, should it be one of them.
 pub fn built_in_of(wanted: impl Fn(Identity) -> bool) -> Result<Option<Trained>> {
+    Ok(found(wanted)?.map(|(_, trained)| trained))
+}
+
+/// The name of such a model.
+pub fn built_in_name(wanted: impl Fn(Identity) -> bool) -> Result<Option<&'static str>> {
+    Ok(found(wanted)?.map(|(name, _)| name))
+}
+
+fn found(wanted: impl Fn(Identity) -> bool) -> Result<Option<(&'static str, Trained)>> {
     for model in models::BUILT_IN {
         let trained = Trained::read(model.bytes, model.name)?;
         if wanted(trained.identity()?) {
-            return Ok(Some(trained));
+            return Ok(Some((model.name, trained)));
         }
     }
     Ok(None)

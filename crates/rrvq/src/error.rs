@@ -139,7 +139,18 @@ impl Error {
                 action,
                 path,
                 source,
-            } => format!("cannot {action} {}: {}", path.display(), reason(source)),
+            } => {
+                let written = matches!(action.as_str(), "write" | "create");
+                let reason = match (source.kind(), path.parent()) {
+                    (std::io::ErrorKind::NotFound, Some(folder))
+                        if written && !folder.as_os_str().is_empty() && !folder.exists() =>
+                    {
+                        format!("there is no folder {}; make it first", folder.display())
+                    }
+                    _ => reason(source),
+                };
+                format!("cannot {action} {}: {reason}", path.display())
+            }
             Error::Interrupted => "interrupted before the end; nothing was kept".into(),
             Error::Device(error) => error.to_string(),
         }
@@ -155,6 +166,7 @@ fn reason(error: &std::io::Error) -> String {
         StorageFull => "the disk is full; free some space and try again".into(),
         ReadOnlyFilesystem => "the disk is read-only".into(),
         IsADirectory => "it is a folder".into(),
+        AlreadyExists => "there is something of that name, which is not a folder".into(),
         NotADirectory => "a part of the path is a file, not a folder".into(),
         _ => error.to_string(),
     }
