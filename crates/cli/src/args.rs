@@ -268,7 +268,8 @@ pub struct Sample {
 pub struct Neighbours {
     /// Run folder, packed file, or name of a built-in model (`rrvq models`)
     pub run: PathBuf,
-    /// Where the picture goes (PNG): a row for each sample, and beside it its nearest training images
+    /// Where the picture goes (PNG): a row for each sample, and beside it its nearest training images,
+    /// mirrored where the model was trained with flips and that is nearer
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// How many samples
@@ -283,6 +284,9 @@ pub struct Neighbours {
     /// Folder of the data set, if not the one the run was trained on
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Print one JSON object: index, distance and orientation of each training image
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub compute: Compute,
 }

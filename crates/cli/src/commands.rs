@@ -20,7 +20,6 @@ use rrvq::train::log::{Record, read};
 use rrvq::{Error, Group, PixelValues, Result, SampleOptions, Trained};
 use rrvq_study::demo as demonstration;
 use rrvq_study::framework::first_images;
-use rrvq_study::neighbours::{Neighbour, nearest};
 use serde_json::json;
 use std::path::Path;
 
@@ -328,54 +327,6 @@ fn redrawn(
     let mut all = vec![image];
     all.extend(trained.show(&held, options)?);
     Ok(all)
-}
-
-/// Samples beside their nearest training images.
-pub fn neighbours(args: &args::Neighbours) -> Result<()> {
-    let device = args.compute.open()?;
-    let trained = Trained::open(&args.run)?.on(device);
-    let mut config = trained.config().clone();
-    if let Some(dir) = &args.data {
-        config.data.dir = Some(dir.clone());
-    }
-    let data = open_data(&config)?;
-    let options = SampleOptions {
-        seed: args.seed,
-        ..SampleOptions::default()
-    };
-    let samples = trained.sample(args.count as usize, options)?;
-    let unseen = first_images(data.as_ref(), Split::Test, samples.len())?;
-    let progress = bar("training images", data.len(Split::Train));
-    let all = [samples.clone(), unseen].concat();
-    let watch = |n| progress.set_position(n as u64);
-    let found = nearest(&all, data.as_ref(), args.nearest as usize, watch)?;
-    progress.finish_and_clear();
-    let (of_samples, of_unseen) = found.split_at(samples.len());
-    let mut sheet = Vec::new();
-    for (sample, near) in samples.iter().zip(of_samples) {
-        sheet.push(sample.clone());
-        sheet.extend(near.iter().map(|n| n.picture.clone()));
-    }
-    let columns = sheet.len() / samples.len();
-    save_sheet(&args.out, &sheet, columns, config.model.size)?;
-    let told = |found: &[Vec<Neighbour>]| {
-        let mut nearest: Vec<f64> = found
-            .iter()
-            .filter_map(|n| Some(n.first()?.distance))
-            .collect();
-        nearest.sort_by(f64::total_cmp);
-        let least = nearest.first().copied().unwrap_or(f64::NAN);
-        let median = nearest.get(nearest.len() / 2).copied().unwrap_or(f64::NAN);
-        format!("{median:.1} levels in the middle, {least:.1} at least")
-    };
-    line(format!(
-        "{} samples, each before its nearest training images: {}",
-        samples.len(),
-        args.out.display()
-    ));
-    line(format!("samples to the nearest: {}", told(of_samples)));
-    line(format!("test images to theirs: {}", told(of_unseen)));
-    Ok(())
 }
 
 /// About as many columns as rows, at most sixteen.

@@ -12,6 +12,7 @@ mod doctor;
 mod jobs;
 mod launch;
 mod lossy;
+mod neighbours;
 mod output;
 mod pictures;
 mod prior;
@@ -96,7 +97,7 @@ fn run(command: &Command, begun: Instant) -> rrvq::Result<()> {
         Command::Prior(args) => prior::prior(args),
         Command::Eval(eval) => commands::eval(eval),
         Command::Sample(sample) => commands::sample(sample),
-        Command::Neighbours(args) => commands::neighbours(args),
+        Command::Neighbours(args) => neighbours::neighbours(args),
         Command::Interpolate(args) => pictures::interpolate(args),
         Command::Quality(args) => pictures::quality(args),
         Command::Reconstruct(reconstruct) => commands::reconstruct(reconstruct),

@@ -68,6 +68,13 @@ fn train_as(args: &args::Train, compute: Compute, cluster: Option<&Cluster>) -> 
     };
     let mut follow = Follow::new(&name_of(&out));
     config.validate()?;
+    if config.model.blocks_see_no_image() && !args.resume && !manner().one_of_many {
+        complain(format!(
+            "model.blocks = {} lie on the learnt top alone in a model of one layer; model.data_blocks puts blocks between \
+             image and latents",
+            config.model.blocks
+        ));
+    }
     let data = rrvq_data::open_followed(&config, &mut |n, all| follow.decoded(n, all))?;
     if let [first, ..] = data.left_out()
         && !manner().one_of_many

@@ -191,8 +191,42 @@ fn samples_are_shown_beside_their_nearest_training_images() {
         said.contains("test images to theirs: 0.0 levels in the middle"),
         "{said}"
     );
+    // One colour is its own mirror image, and counts as the image itself.
+    assert!(said.contains("as training flips them: 0 of 6"), "{said}");
     let (width, height) = common::png_size(&scratch.read("near.png"));
     assert_eq!((width, height), (4 * 98 - 2, 2 * 98 - 2));
+}
+
+#[test]
+fn mirrored_training_images_are_found_and_named() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("pair")).unwrap();
+    // Of two images one is for testing; each is the other's mirror image.
+    let ramp = |x: usize| [(8 * x) as u8; 3];
+    for (name, mirrored) in [("a", false), ("b", true)] {
+        let column = |x: usize| ramp(if mirrored { 31 - x } else { x });
+        let pixels = (0..32 * 32).flat_map(|i| column(i % 32)).collect();
+        let picture = rrvq::picture::Picture::new([32, 32, 3], pixels).unwrap();
+        picture
+            .save(scratch.path(&format!("pair/{name}.png")))
+            .unwrap();
+    }
+    for (flip, run) in [("true", "flips"), ("false", "plain")] {
+        let train = format!(
+            "train --preset tiny-swatches --set data.name=folder --data pair --steps 1 --out {run} \
+             --set train.batch=1 --set data.flip={flip}"
+        );
+        let train: Vec<&str> = train.split_whitespace().collect();
+        scratch.run(&train).done();
+        let near = format!("neighbours {run} --out {run}.png --count 1 --nearest 1 --json");
+        let found = scratch.run(&near.split(' ').collect::<Vec<_>>()).json();
+        let of_test = &found["test_images"][0][0];
+        assert_eq!(found["flips"], flip == "true", "{found}");
+        assert_eq!(of_test["mirrored"], flip == "true", "{found}");
+        assert_eq!(of_test["distance"] == 0.0, flip == "true", "{found}");
+        assert_eq!(of_test["index"], 0, "{found}");
+        assert!(found["samples"][0][0]["mirrored"].is_boolean(), "{found}");
+    }
 }
 
 #[test]

@@ -91,6 +91,7 @@ const COMMANDS: [(&str, &[&str]); 34] = [
             "--nearest",
             "--seed",
             "--data",
+            "--json",
             "--device",
             "--precision",
         ],

@@ -249,3 +249,25 @@ fn a_schedule_ends_with_its_minutes() {
         assert_eq!(scratch.records(run).len(), records.len());
     }
 }
+
+#[test]
+fn blocks_that_see_no_image_are_named() {
+    let scratch = Scratch::new();
+    let said = |out: &str, settings: &[&str]| {
+        let base = format!("train --preset tiny-swatches --steps 1 --out {out}");
+        let mut args: Vec<&str> = base.split(' ').collect();
+        let one_layer = ["model.maps=[4]", "model.repeat=1", "model.codes=8"];
+        one_layer
+            .iter()
+            .chain(settings)
+            .for_each(|s| args.extend(["--set", s]));
+        let told = scratch.run(&args);
+        let err = told.err.clone();
+        told.done();
+        err.contains("model.data_blocks puts blocks between image and latents")
+    };
+    assert!(said("two", &["model.blocks=2"]));
+    assert!(!said("one", &["model.blocks=1"]));
+    assert!(!said("between", &["model.blocks=2", "model.data_blocks=1"]));
+    assert!(!said("layers", &["model.blocks=2", "model.maps=[4,2]"]));
+}

@@ -1,10 +1,13 @@
 //! The data-dependent initialisation: after it, the first batch gives outputs of the promised mean and spread.
 
-use rrvq::Trainer;
 use rrvq::config::Config;
-use rrvq::dataset::Images;
-use rrvq::programs::{Inference, Model};
-use rrvq::train::Silent;
+use rrvq::dataset::{Images, Swatches};
+use rrvq::prior::PriorModel;
+use rrvq::programs::{Inference, Model, StepOutcome};
+use rrvq::run::{Existing, Run};
+use rrvq::train::{Silent, Watch};
+use rrvq::weights::load_weights;
+use rrvq::{TrainOptions, Trainer};
 use rrvq_tensor::Device;
 use rrvq_tensor::rng::{counter, philox4x32_10};
 
@@ -87,4 +90,87 @@ fn moments(values: &[f32]) -> (f64, f64) {
         .sum::<f64>()
         / n;
     (mean, variance.sqrt())
+}
+
+/// The losses of a training, step by step.
+#[derive(Default)]
+struct Losses(Vec<f64>);
+
+impl Watch for Losses {
+    fn stepped(&mut self, _step: usize, outcome: &StepOutcome) {
+        self.0.push(outcome.loss);
+    }
+}
+
+#[test]
+fn fully_connected_models_start_at_batches_of_few_images() {
+    let mut config = Config::preset("mlp-swatches").unwrap();
+    for setting in [
+        "train.warmup=0",
+        "train.steps=5",
+        "train.eval_images=16",
+        "train.early_images=0",
+    ] {
+        config.set(setting).unwrap();
+    }
+    let data = Swatches::for_config(&config);
+    for (batch, seed) in [1, 2, 3]
+        .into_iter()
+        .flat_map(|b| (0..4).map(move |s| (b, s)))
+    {
+        (config.train.batch, config.train.seed) = (batch, seed);
+        let mut losses = Losses::default();
+        let mut trainer = Trainer::new(&config, &data, Device::Cpu).unwrap();
+        trainer.run(&mut losses).unwrap();
+        // Bytes that are all alike have 8 bits; gains of two values an image gave 107 at step 5 of batches of two.
+        assert_eq!(losses.0.len(), 5);
+        let sane = losses.0.iter().all(|loss| *loss < 11.0);
+        assert!(sane, "batch {batch}, seed {seed}: {:?}", losses.0);
+    }
+}
+
+#[test]
+fn gains_of_a_prior_are_found_from_enough_codes() {
+    let mut config = Config::preset("swatches-rvq").unwrap();
+    for setting in [
+        "model.latent=nearest",
+        "model.size=4",
+        "model.maps=[2]",
+        "model.channels=8",
+        "train.steps=100",
+        "train.eval_images=16",
+        "train.early_images=0",
+        "prior.batch=1",
+        "prior.steps=1",
+        "prior.lr=1e-9",
+        "prior.channels=16",
+        "prior.layers=4",
+        "prior.eval_images=16",
+    ] {
+        config.set(setting).unwrap();
+    }
+    let data = Swatches::for_config(&config);
+    let folder = tempfile::tempdir().unwrap();
+    let options = || TrainOptions {
+        out: Some(folder.path().join("run")),
+        existing: Existing::Overwrite,
+        ..TrainOptions::default()
+    };
+    let mut trainer = Trainer::with(&config, &data, Device::Cpu, options()).unwrap();
+    trainer.run(&mut Silent).unwrap();
+    let layout = PriorModel::new(&config.model, &config.prior).layout;
+    for seed in 0..8 {
+        config.prior.seed = seed;
+        let run = folder.path().join("run");
+        let mut trainer = Trainer::prior(&run, &config, &data, Device::Cpu, options()).unwrap();
+        trainer.run(&mut Silent).unwrap();
+        let weights = load_weights(&Run::open(run).unwrap().prior(), &layout).unwrap();
+        let theta = weights.store.get("theta");
+        let gains = layout.entries().iter().filter(|e| e.name.ends_with(".g"));
+        let largest = gains
+            .flat_map(|e| &theta[e.offset..e.offset + e.len()])
+            .fold(0.0, |most: f32, gain| most.max(*gain));
+        // From the four codes of one image they are 16 to 93.
+        assert!(largest < 12.0, "seed {seed}: {largest}");
+    }
 }

@@ -368,55 +368,14 @@ fn line_of_key(text: &str, path: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
+mod preset_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn said(text: &str) -> String {
         Config::read(text, "my.toml").unwrap_err().to_string()
-    }
-
-    #[test]
-    fn presets_load_are_valid_and_described() {
-        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/presets")).unwrap();
-        assert_eq!(presets().len(), files.count(), "every file is in a group");
-        for (name, about) in presets() {
-            Config::preset(name).unwrap().validate().unwrap();
-            assert!(about.len() > 20 && about.len() < 100, "{name}: {about}");
-        }
-    }
-
-    #[test]
-    fn presets_of_the_paper_have_nothing_of_ours() {
-        let of_paper = presets()
-            .into_iter()
-            .filter(|(name, _)| name.starts_with("paper-"));
-        let mut count = 0;
-        for (name, _) in of_paper {
-            let Config {
-                model, data, train, ..
-            } = Config::preset(name).unwrap();
-            let rates = (train.batch, train.lr, train.lr_floor, train.plateau_factor);
-            assert_eq!(rates, (64, 2e-3, 5e-5, 0.8), "{name}");
-            assert_eq!(train.optimiser, Optimiser::AdaMax, "{name}");
-            let patience = if data.name == "celeba" { 5 } else { 20 };
-            assert_eq!(train.plateau_patience, patience, "{name}");
-            assert!(
-                train.schedule == Schedule::Plateau || data.name == "swatches",
-                "{name}"
-            );
-            let added = (
-                train.split_every,
-                train.warmup,
-                train.clip,
-                train.ema,
-                data.flip,
-            );
-            assert_eq!(added, (0, 0, 0.0, 0.0, false), "{name}");
-            let starts = (model.code_start, model.sample, model.free_bits);
-            assert_eq!(starts, (CodeStart::Normal, Sample::Relaxed, 0.02), "{name}");
-            count += 1;
-        }
-        assert!(count > 20, "{count}");
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl ModelConfig {
         self.maps.len() * self.repeat
     }
 
+    /// Whether none of several `blocks` sees an image: those of one layer lie on its learnt top alone.
+    pub fn blocks_see_no_image(&self) -> bool {
+        self.layers() == 1 && self.blocks > 1 && self.data_blocks == 0
+    }
+
     /// What the last convolution of each residual block is multiplied by.
     pub fn block_factor(&self) -> f64 {
         match self.block_scale {

@@ -18,7 +18,7 @@ use crate::run::Run;
 use crate::sample::pictures_of;
 use crate::train::checkpoint::{Kept, Progress, load_state};
 use crate::train::task::{SAMPLES, Task};
-use crate::train::{TrainOptions, Trainer, resuming};
+use crate::train::{TrainOptions, Trainer, batches_to_start, resuming};
 use crate::weights::{load_weights, read};
 use rrvq_tensor::{Device, Store};
 use std::path::Path;
@@ -50,7 +50,7 @@ impl<'a> Trainer<'a> {
                 load_state(folder, task.kept())?
             }
             None => {
-                let codes = task.encoder.bottom(&mut task.fixed, task.batches.at(0))?;
+                let codes = task.first_codes()?;
                 let first = task.prior.initial(&device, task.train.seed, &codes)?;
                 (first, Progress::default())
             }
@@ -114,6 +114,19 @@ impl<'a> PriorTask<'a> {
             base,
             eval_codes,
         })
+    }
+}
+
+impl PriorTask<'_> {
+    /// The codes that gains and biases start by.
+    fn first_codes(&mut self) -> Result<Vec<u32>> {
+        let count = batches_to_start(self.train.batch, self.prior.map.positions());
+        let mut codes = Vec::new();
+        for step in 0..count {
+            let images = self.batches.at(step as u64);
+            codes.extend(self.encoder.bottom(&mut self.fixed, images)?);
+        }
+        Ok(codes)
     }
 }
 

@@ -12,11 +12,13 @@ mod pace;
 mod scalars;
 pub mod schedule;
 mod split;
+mod start;
 pub(crate) mod task;
 pub mod tensorboard;
 mod together;
 mod trainer;
 
+pub(crate) use start::batches_to_start;
 pub(crate) use trainer::resuming;
 pub use trainer::{Event, TrainOptions, Trainer};
 

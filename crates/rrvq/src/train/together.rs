@@ -4,39 +4,9 @@
 use super::checkpoint::Progress;
 use super::trainer::TrainOptions;
 use crate::config::Config;
-use crate::dataset::Batches;
 use crate::error::{Error, Result};
 use crate::validate::check_shards;
 use rrvq_tensor::{Device, Group};
-
-/// Values a channel by which a data-dependent start can judge its spread: with two, which may nearly be equal, gains become
-/// so large that the first steps diverge.
-const FEWEST_VALUES: usize = 8;
-/// Values a channel where a batch has fewer than that.
-const ENOUGH_VALUES: usize = 32;
-
-/// The images that gains and biases start by: the first batch, or several where its smallest map has few values.
-pub(super) fn first_images(
-    config: &Config,
-    batches: &mut Batches<'_>,
-    group: Option<&Group>,
-) -> Vec<u8> {
-    let smallest = config.model.sides().into_iter().min().unwrap_or(1);
-    let values = config.train.batch * smallest * smallest;
-    let count = match values < FEWEST_VALUES {
-        true => ENOUGH_VALUES.div_ceil(values.max(1)),
-        false => 1,
-    };
-    let batch = |step: usize| batches.at(step as u64).to_vec();
-    let all: Vec<Vec<u8>> = (0..count).map(batch).collect();
-    // One shard after another.
-    let own = group.map_or(1, |group| group.own().len());
-    let of_shard = |shard: usize| {
-        all.iter()
-            .flat_map(move |batch| &batch[shard * batch.len() / own..][..batch.len() / own])
-    };
-    (0..own).flat_map(of_shard).copied().collect()
-}
 
 /// The processes that train together and the shards of a batch; none where this one trains alone on whole batches.
 pub(super) fn group_of(
