@@ -4,6 +4,39 @@ mod common;
 use common::Scratch;
 use std::time::{Duration, Instant};
 
+/// The recipe of the demo is no matter of luck.
+#[test]
+#[ignore = "trains ten small models in full: some two minutes"]
+fn whole_swatches_come_from_each_of_five_seeds() {
+    let scratch = Scratch::new();
+    let args = [
+        "study", "swatches", "--seeds", "5", "--jobs", "2", "--out", "out",
+    ];
+    scratch.run(&args).done();
+    let numbers = String::from_utf8(scratch.read("out/swatches/numbers.csv")).unwrap();
+    let mut rows = numbers.lines();
+    let titles: Vec<&str> = rows.next().unwrap().split(',').collect();
+    let column = |name: &str| {
+        titles
+            .iter()
+            .position(|title| title.contains(name))
+            .unwrap()
+    };
+    let (model, whole) = (column("model"), column("one colour"));
+    let mut seen = [0; 2];
+    for row in rows {
+        let cells: Vec<&str> = row.split(',').collect();
+        let count: u32 = cells[whole].split(' ').next().unwrap().parse().unwrap();
+        let hierarchy = cells[model].contains("l5");
+        seen[usize::from(hierarchy)] += 1;
+        match hierarchy {
+            true => assert!(count >= 56, "{row}"),
+            false => assert!(count <= 6, "{row}"),
+        }
+    }
+    assert_eq!(seen, [5, 5], "{numbers}");
+}
+
 #[test]
 #[ignore = "trains both models in full: up to two minutes"]
 fn one_layer_draws_patchworks_and_a_hierarchy_does_not() {

@@ -327,7 +327,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            said.contains("no/file: there is no such file or folder"),
+            said.contains("no/file: there is no folder ") && said.contains("/no; make it first"),
             "{said}"
         );
     }

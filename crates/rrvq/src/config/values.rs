@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn blocks_are_scaled_by_a_number_or_by_depth() {
         let mut config = Config::preset("l16-cifar10").unwrap();
-        assert_eq!(config.model.block_factor(), 0.1);
+        assert_eq!(config.model.block_factor(), 0.25);
         for (value, factor) in [("depth", 0.25), ("0.3", 0.3), ("1", 1.0)] {
             config.set(&format!("model.block_scale={value}")).unwrap();
             assert_eq!(config.model.block_factor(), factor);

@@ -52,15 +52,22 @@ fn drawn(map: &CodeMap, image: usize, values: &[f64], size: usize) -> Result<Pic
     Picture::new([size, size, 3], (0..size * size).flat_map(pixel).collect())
 }
 
-/// Lightness of an image on a map of `side`.
-fn lightness(picture: &Picture, side: usize) -> Vec<f64> {
+/// Lightness of an image on a map of `side`, and its contrast: how far pixels of a cell lie from their mean.
+fn looks(picture: &Picture, side: usize) -> [Vec<f64>; 2] {
     let [height, width, channels] = picture.shape();
-    let mut sums = vec![0.0; side * side];
+    let mut sums = vec![[0.0; 3]; side * side];
     for (i, pixel) in picture.pixels().chunks_exact(channels).enumerate() {
         let (y, x) = (i / width * side / height, i % width * side / width);
-        sums[y * side + x] += pixel.iter().map(|&v| v as f64).sum::<f64>();
+        let light = pixel.iter().map(|&v| v as f64).sum::<f64>() / channels as f64;
+        let cell = &mut sums[y * side + x];
+        (cell[0], cell[1], cell[2]) = (cell[0] + 1.0, cell[1] + light, cell[2] + light * light);
     }
-    sums
+    let mean = |[count, sum, _]: &[f64; 3]| sum / count;
+    let deviation = |cell: &[f64; 3]| (cell[2] / cell[0] - mean(cell).powi(2)).max(0.0).sqrt();
+    [
+        sums.iter().map(mean).collect(),
+        sums.iter().map(deviation).collect(),
+    ]
 }
 
 /// The correlation of two maps, without its sign; none where one does not vary.
@@ -77,19 +84,29 @@ fn agreement(a: &[f64], b: &[f64]) -> Option<f64> {
     (scale > 1e-9).then(|| (both / scale).abs())
 }
 
-/// Mean agreement of norms with the lightness of the same image, and with that of the next one.
-fn agreements(map: &CodeMap, norms: &[f64], images: &[Picture]) -> (f64, f64) {
-    let light: Vec<Vec<f64>> = images.iter().map(|p| lightness(p, map.side)).collect();
-    let mean = |shift: usize| {
+/// Mean agreement of norms with what an image looks like, and with what the next one does.
+#[derive(Clone, Copy, Default)]
+struct Agreement {
+    own: f64,
+    other: f64,
+}
+
+/// The agreement with lightness, and with contrast.
+fn agreements(map: &CodeMap, norms: &[f64], images: &[Picture]) -> [Agreement; 2] {
+    let looks: Vec<[Vec<f64>; 2]> = images.iter().map(|p| looks(p, map.side)).collect();
+    let mean = |which: usize, shift: usize| {
         let each = (0..images.len()).filter_map(|i| {
             let codes = map.of_images(i, 1).iter();
             let of_codes: Vec<f64> = codes.map(|&code| norms[code as usize]).collect();
-            agreement(&of_codes, &light[(i + shift) % images.len()])
+            agreement(&of_codes, &looks[(i + shift) % images.len()][which])
         });
         let all: Vec<f64> = each.collect();
         all.iter().sum::<f64>() / all.len().max(1) as f64
     };
-    (mean(0), mean(1))
+    [0, 1].map(|which| Agreement {
+        own: mean(which, 0),
+        other: mean(which, 1),
+    })
 }
 
 impl Study for Codes {
@@ -136,42 +153,57 @@ impl Study for Codes {
             let size = trial.trained.config().model.size;
             let shown = SHOWN.min(images.len());
             let mut sheet: Vec<Picture> = images[..shown].to_vec();
-            let mut lowest = (0.0, 0.0);
+            let mut lowest = [Agreement::default(); 2];
             for map in &codes.layers {
                 let norms = norms(trial, map.layer)?;
                 for image in 0..shown {
                     sheet.push(drawn(map, image, &norms, size)?);
                 }
                 if map.side > 1 {
-                    let (own, other) = agreements(map, &norms, &images);
+                    let found = agreements(map, &norms, &images);
                     if map.layer == 0 {
-                        lowest = (own, other);
+                        lowest = found;
                     }
-                    rows.push(vec![
-                        data.to_string(),
-                        format!("{}", map.layer + 1),
-                        format!("{own:.3}"),
-                        format!("{other:.3}"),
-                    ]);
+                    let mut row = vec![data.to_string(), format!("{}", map.layer + 1)];
+                    row.extend(
+                        found
+                            .iter()
+                            .flat_map(|of| [format!("{:.3}", of.own), format!("{:.3}", of.other)]),
+                    );
+                    rows.push(row);
                 }
             }
-            let caption =
-                format!("{data}: test images, and below each its codes from layer 1 to the top");
+            let caption = format!(
+                "{data}: test images, and below each its codes from layer 1 to the top; dark blue is the least norm in use in a layer, yellow the largest"
+            );
             section.picture(data, &grid(&sheet, shown, 2, 2)?, &caption)?;
-            let (own, other) = lowest;
+            let [light, contrast] = lowest;
+            // Whichever of the two says more.
+            let verdicts = lowest.map(|of| Verdict::below(of.other, of.own, 0.05));
             section.claim(
                 &format!("On {data}, z_1 drawn as an image looks somewhat like the picture."),
                 "shown for two images",
                 format!(
-                    "correlation of norm and lightness {own:.2}; with another image's {other:.2}"
+                    "correlation of norm and lightness {:.2}, with another image's {:.2}; of norm and contrast {:.2}, {:.2}",
+                    light.own, light.other, contrast.own, contrast.other
                 ),
-                Verdict::below(other, own, 0.05),
+                match verdicts.contains(&Verdict::Holds) {
+                    true => Verdict::Holds,
+                    false => verdicts[0],
+                },
             );
         }
-        section.paragraph(&format!("The correlation, without its sign, of the norms of an image's codes with its lightness on the same map, a mean over {MEASURED} test images; and with the lightness of another image, which is what chance gives."));
+        section.paragraph(&format!("The correlation, without its sign, of the norms of an image's codes with its lightness on the same map, and with its contrast (the deviation of pixels under a position), which outlines have; means over {MEASURED} test images. Beside them those with another image, which is what chance gives."));
         section.table(
             "numbers",
-            &["data", "layer", "own image", "another image"],
+            &[
+                "data",
+                "layer",
+                "lightness",
+                "another image's",
+                "contrast",
+                "another image's contrast",
+            ],
             &rows,
         )
     }
@@ -206,6 +238,11 @@ mod tests {
             (&colour(0.0)[..], &colour(1.0)[..])
         );
         let grey = Picture::new([4, 4, 1], (0..16).map(|i| (i / 8) * 100).collect()).unwrap();
-        assert_eq!(lightness(&grey, 2), [0.0, 0.0, 400.0, 400.0]);
+        let [light, contrast] = looks(&grey, 2);
+        assert_eq!(light, [0.0, 0.0, 100.0, 100.0]);
+        assert_eq!(contrast, [0.0; 4]);
+        let stripes = (0..16).map(|i| (i % 2) * 100).collect();
+        let stripes = Picture::new([4, 4, 1], stripes).unwrap();
+        assert_eq!(looks(&stripes, 2), [vec![50.0; 4], vec![50.0; 4]]);
     }
 }
