@@ -2,8 +2,11 @@
 //! their modes.
 
 use super::models::five_layers;
+use super::probe::{self, CLASSES, Examples, Probe};
+use super::spread::Spread;
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
 use crate::report::{Chart, Series};
+use rrvq::dataset::Split;
 use rrvq::picture::{Picture, grid};
 use rrvq::{Codes, Result, SampleOptions};
 
@@ -33,6 +36,40 @@ fn redrawn(trial: &Trial, layer: usize) -> Result<Vec<Picture>> {
     let above = model.complete(&none, options(1))?.top(layers - 1 - layer);
     let drawn = model.complete(&above.repeated(SIDE), options(2))?;
     model.decode(&drawn.top(layers - layer))
+}
+
+/// A network that tells the digits of a data set's pictures, and how well; none where the data has no labels.
+fn reader(context: &Context<'_>, trial: &Trial) -> Result<Option<(Probe, f64)>> {
+    let steps = context.by_scale(4, 1500, 6000);
+    let most = context.by_scale(64, 10_000, 100_000);
+    let labelled = |split: Split| -> Result<Examples> {
+        let pictures = trial.images(split, most)?;
+        let labels = (0..pictures.len()).filter_map(|i| trial.data.label(split, i));
+        let labels: Vec<usize> = labels.map(|label| label as usize % CLASSES).collect();
+        Ok(Examples::of_pictures(&pictures, labels))
+    };
+    let (train, test) = (labelled(Split::Train)?, labelled(Split::Test)?);
+    // One unlabelled picture is as good as none labelled: which is which would not be known.
+    if train.values.len() != train.labels.len() * train.side * train.side * train.width {
+        return Ok(None);
+    }
+    let mut probe = Probe::train(context.device(), &train, steps, 0)?;
+    let accuracy = probe.accuracy(&test)?;
+    Ok(Some((probe, accuracy)))
+}
+
+/// How often two pictures of the same layers above show different digits, for each draw of these.
+fn disagreements(digits: &[usize]) -> Vec<f64> {
+    let of_row = |row: &[usize]| {
+        let mut counts = [0usize; CLASSES];
+        row.iter().for_each(|digit| counts[*digit] += 1);
+        let same: usize = counts
+            .iter()
+            .map(|count| count * count.saturating_sub(1))
+            .sum();
+        1.0 - same as f64 / (row.len() * (row.len() - 1)) as f64
+    };
+    digits.chunks(SIDE).map(of_row).collect()
 }
 
 /// Root of the mean variance of samples over pictures of the same layers above, in levels; and the share of the variance
@@ -123,16 +160,29 @@ impl Study for Fig3 {
             let wanted = five_layers(context, data)?;
             let trial = &context.train(vec![wanted])?[0];
             let layers = trial.trained.config().model.layers();
-            let mut found = Vec::new();
+            // What a picture shows is read where it is a digit.
+            let mut reader = match data {
+                "svhn" => reader(context, trial)?,
+                _ => None,
+            };
+            let (mut found, mut changes) = (Vec::new(), Vec::new());
             for layer in (0..layers).rev() {
                 let pictures = redrawn(trial, layer)?;
                 let (deviation, coarse) = spread(&pictures);
                 found.push((layer + 1, deviation, coarse));
+                let mut told = "–".to_string();
+                if let Some((probe, _)) = &mut reader {
+                    let examples = Examples::of_pictures(&pictures, vec![0; pictures.len()]);
+                    let change = Spread::of(&disagreements(&probe.digits(&examples)?));
+                    told = format!("{:.2}", change.mean);
+                    changes.push((layer + 1, change));
+                }
                 rows.push(vec![
                     data.to_string(),
                     format!("{}", layer + 1),
                     format!("{deviation:.2}"),
                     format!("{coarse:.3}"),
+                    told,
                 ]);
                 let sheet = grid(&pictures[..SIDE * SIDE], SIDE, 2, 2)?;
                 let caption = format!("{data}, ℓ = {}: a row holds the layers above", layer + 1);
@@ -159,10 +209,40 @@ impl Study for Fig3 {
                     false => Verdict::below(bottom.2, top.2, 0.05),
                 },
             );
+            let second = changes.iter().find(|(layer, _)| *layer == 2);
+            let others = changes.iter().filter(|(layer, _)| *layer != 2);
+            let most = others.max_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
+            if let (Some((_, accuracy)), Some((_, second)), Some((layer, most))) =
+                (&reader, second, most)
+            {
+                let told = changes
+                    .iter()
+                    .map(|(l, change)| format!("{l}: {:.2}", change.mean));
+                section.claim(
+                    "On svhn, fresh draws of layer 2 change the digit most often.",
+                    "\"resampling in this layer changes digit identity\", by eye",
+                    format!(
+                        "two draws show different digits, by layer: {}; of the others layer {layer} most",
+                        told.collect::<Vec<_>>().join(", ")
+                    ),
+                    Verdict::below(most.mean, second.mean, most.noise(second)),
+                );
+                section.paragraph(&format!(
+                    "Digits are told by {}, trained on the pixels of labelled images, of which it knows {:.0} % of the test images'.",
+                    probe::about(),
+                    100.0 * accuracy
+                ));
+            }
         }
         section.table(
             "numbers",
-            &["data", "layer", "spread, levels", "coarse share"],
+            &[
+                "data",
+                "layer",
+                "spread, levels",
+                "coarse share",
+                "two draws show different digits",
+            ],
             &rows,
         )?;
         section.chart(
@@ -182,6 +262,15 @@ impl Study for Fig3 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pairs_of_different_digits_are_counted() {
+        let all_alike = [3; SIDE];
+        let halves: Vec<usize> = (0..SIDE).map(|i| i % 2).collect();
+        let found = disagreements(&[&all_alike[..], &halves].concat());
+        // Of 28 pairs 16 are of one of each.
+        assert_eq!(found, [0.0, 1.0 - 24.0 / 56.0]);
+    }
 
     #[test]
     fn the_spread_is_that_over_columns_and_its_coarse_part_is_told() {

@@ -11,6 +11,7 @@ mod fig3;
 mod mlp;
 mod models;
 mod patchwork;
+mod probe;
 mod speed;
 mod spread;
 mod swatches;
