@@ -27,6 +27,7 @@ mod ticks;
 
 pub use chart::{Chart, Series};
 pub use heat::{Cell, HeatMap};
+pub use raster::with_rows_named;
 
 use rrvq::error::Result;
 use rrvq::files::write_atomic;

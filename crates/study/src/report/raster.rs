@@ -6,7 +6,7 @@ use embedded_graphics::Pixel;
 use embedded_graphics::draw_target::DrawTarget;
 use embedded_graphics::geometry::{OriginDimensions, Point, Size};
 use embedded_graphics::mono_font::MonoTextStyle;
-use embedded_graphics::mono_font::iso_8859_1::FONT_10X20;
+use embedded_graphics::mono_font::iso_8859_1::{FONT_6X10, FONT_10X20};
 use embedded_graphics::pixelcolor::{Rgb888, RgbColor};
 use embedded_graphics::primitives::{Circle, Line, Primitive, PrimitiveStyle};
 use embedded_graphics::text::{Alignment, Baseline, Text, TextStyleBuilder};
@@ -139,6 +139,46 @@ fn in_latin(text: &str) -> String {
     latin
 }
 
+/// A picture whose rows have their names on the left: as many rows, all equally high, as there are names.
+pub fn with_rows_named(picture: &Picture, names: &[String]) -> Result<Picture> {
+    let [height, width, channels] = picture.shape();
+    let row = height as f64 / names.len().max(1) as f64;
+    // Below ten pixels no font can be read, and names would run into each other.
+    let font = match row {
+        r if r >= 40.0 => &FONT_10X20,
+        _ => &FONT_6X10,
+    };
+    let letter = font.character_size.width;
+    let longest = names.iter().map(|name| in_latin(name).chars().count());
+    let margin = letter * longest.max().unwrap_or(0) as u32 + 2 * letter;
+    let size = Size::new(margin + width as u32, height as u32);
+    let paper = [PAPER.r(), PAPER.g(), PAPER.b()];
+    let mut canvas = Canvas {
+        size,
+        pixels: paper.repeat((size.width * size.height) as usize),
+    };
+    for (number, name) in names.iter().enumerate() {
+        let style = TextStyleBuilder::new().alignment(Alignment::Right);
+        let style = style.baseline(Baseline::Middle).build();
+        let place = Point::new(
+            (margin - letter) as i32,
+            ((number as f64 + 0.5) * row).round() as i32,
+        );
+        let font = MonoTextStyle::new(font, INK);
+        canvas.draw(&Text::with_text_style(&in_latin(name), place, font, style));
+    }
+    for (y, line) in picture.pixels().chunks_exact(width * channels).enumerate() {
+        let start = 3 * (y * size.width as usize + margin as usize);
+        let target = canvas.pixels[start..][..3 * width].chunks_exact_mut(3);
+        for (rgb, pixel) in target.zip(line.chunks_exact(channels)) {
+            for (c, value) in rgb.iter_mut().enumerate() {
+                *value = pixel[c % channels];
+            }
+        }
+    }
+    Picture::new([height, size.width as usize, 3], canvas.pixels)
+}
+
 impl Chart {
     /// The chart as a picture, with its title above and its legend below.
     pub fn to_picture(&self) -> Result<Picture> {
@@ -208,6 +248,26 @@ impl Chart {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_stand_left_of_their_rows() {
+        let grey = Picture::new([90, 50, 1], vec![7; 90 * 50]).unwrap();
+        let named = with_rows_named(&grey, &["a".into(), "lower".into()]).unwrap();
+        let margin = 7 * 10;
+        assert_eq!(named.shape(), [90, 50 + margin, 3]);
+        let pixel = |x: usize, y: usize| &named.pixels()[3 * (y * (50 + margin) + x)..][..3];
+        assert_eq!(pixel(margin, 0), [7; 3]);
+        assert_eq!(pixel(49 + margin, 89), [7; 3]);
+        let inked = |rows: std::ops::Range<usize>, columns: std::ops::Range<usize>| {
+            let mut all = rows.flat_map(|y| columns.clone().map(move |x| (x, y)));
+            all.any(|(x, y)| pixel(x, y) == [INK.r(), INK.g(), INK.b()])
+        };
+        assert!(
+            inked(10..35, 50..60) && !inked(10..35, 0..50),
+            "one letter, on the right"
+        );
+        assert!(inked(55..80, 10..60) && !inked(36..54, 0..60));
+    }
 
     #[test]
     fn a_line_is_drawn_where_the_svg_has_it() {

@@ -6,6 +6,7 @@ use crate::compare::quality::psnr;
 use crate::framework::{Context, Scale, Section, Study, Verdict, Wanted};
 use crate::quality::compare;
 use crate::quality::features::Features;
+use crate::report::with_rows_named;
 use rrvq::dataset::Split;
 use rrvq::picture::{Picture, grid};
 use rrvq::{Result, SampleOptions};
@@ -122,11 +123,13 @@ impl Study for AppE {
                 &caption,
             )?;
             let shown = [&drawn[0][..2 * PAIRS], &drawn[1][..2 * PAIRS * (ROWS - 1)]].concat();
+            let mut names = vec![String::new(); ROWS];
+            (names[0], names[1]) = ("one layer".into(), "hierarchy".into());
             let caption =
                 format!("{data}: samples of one layer (top row) and of the hierarchy (below)");
             section.picture(
                 &format!("{data}-samples"),
-                &grid(&shown, 2 * PAIRS, 1, 1)?,
+                &with_rows_named(&grid(&shown, 2 * PAIRS, 1, 1)?, &names)?,
                 &caption,
             )?;
             let ((_, one, far), (psnr, many, near)) = (quality[0], quality[1]);

@@ -2,6 +2,7 @@
 
 use super::models::five_layers;
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
+use crate::report::with_rows_named;
 use rrvq::dataset::Split;
 use rrvq::picture::{Picture, grid};
 use rrvq::{CodeMap, Codes as CodesOf, Result};
@@ -176,7 +177,13 @@ impl Study for Codes {
             let caption = format!(
                 "{data}: test images, and below each its codes from layer 1 to the top; dark blue is the least norm in use in a layer, yellow the largest"
             );
-            section.picture(data, &grid(&sheet, shown, 2, 2)?, &caption)?;
+            let layers = codes
+                .layers
+                .iter()
+                .map(|map| format!("layer {}", map.layer + 1));
+            let names: Vec<String> = std::iter::once("image".into()).chain(layers).collect();
+            let sheet = with_rows_named(&grid(&sheet, shown, 2, 2)?, &names)?;
+            section.picture(data, &sheet, &caption)?;
             let [light, contrast] = lowest;
             // Whichever of the two says more.
             let verdicts = lowest.map(|of| Verdict::below(of.other, of.own, 0.05));

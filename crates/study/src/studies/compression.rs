@@ -8,6 +8,7 @@ use crate::compare::{
     Comparison, Contest, Row, Verdict as Judged, figure, ours, pages, quality, rivals,
 };
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
+use crate::report::with_rows_named;
 use rrvq::Result;
 use rrvq::dataset::Split;
 use rrvq::latent::bits_of_image;
@@ -203,14 +204,19 @@ fn pictures(trial: &Trial, images: &[Image]) -> Result<pages::Drawn> {
     };
     let files = ours::shown(&mut contest, few)?;
     let mut rows = figure::rows(few, &files, "rrvq, a file an image")?;
+    let mut names = ["original", "rrvq", "JPEG, file", "JPEG, payload"]
+        .map(String::from)
+        .to_vec();
     for rival in rivals::lossy().0 {
         if ["WebP", "AVIF"].contains(&rival.name()) {
             for bare in [false, true] {
                 rows.push(figure::row_of(rival.as_ref(), few, &files, bare)?);
+                let of = if bare { "payload" } else { "file" };
+                names.push(format!("{}, {of}", rival.name()));
             }
         }
     }
-    let picture = figure::picture(few, &rows)?;
+    let picture = with_rows_named(&figure::picture(few, &rows)?, &names)?;
     Ok((rows, picture))
 }
 

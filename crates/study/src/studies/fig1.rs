@@ -4,6 +4,7 @@ use super::models::{five_layers, of_figure_1};
 use super::patchwork::Patchworks;
 use crate::demo::is_uniform;
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
+use crate::report::with_rows_named;
 use rrvq::dataset::Split;
 use rrvq::picture::{Picture, grid};
 use rrvq::{Result, SampleOptions};
@@ -110,6 +111,8 @@ impl Study for Fig1 {
                 counts.push(count);
             }
             let picture = grid(&sheet, 3 * COLUMNS + 2, 1, 1)?;
+            let names = ["rVQ-VAE", "Spatial-VAE", "RRVQ-VAE"].map(String::from);
+            let picture = with_rows_named(&picture, &names)?;
             let caption = format!(
                 "{data}: test images, reconstructions, samples; rVQ-VAE, Spatial-VAE, RRVQ-VAE"
             );

@@ -147,11 +147,7 @@ impl Study for Speed {
                 series: vec![
                     point("RRVQ, 32 layers, top down", 1, pass),
                     point("VQ-VAE with a PixelCNN", latents(&vq), pixelcnn),
-                    point(
-                        "autoregressive over 32 layers (passes × the time of one)",
-                        of_32,
-                        pass * of_32 as f64,
-                    ),
+                    point("32 layers, autoregressive", of_32, pass * of_32 as f64),
                 ],
             },
         )?;
