@@ -358,7 +358,8 @@ pub struct Codes {
     /// At most this many images of the data set; 0 takes all
     #[arg(long, default_value_t = 0, value_name = "N", requires = "data")]
     pub count: usize,
-    /// Where the codes go: FILE.safetensors holds all layers; FILE.npy becomes one array a layer, FILE.layer-01.npy and so on
+    /// Where the codes go: FILE.safetensors holds all layers, as `rrvq decode` reads them; FILE.npy becomes one array a layer,
+    /// FILE.layer-01.npy and so on, for other programs
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     #[command(flatten)]

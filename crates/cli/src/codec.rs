@@ -469,6 +469,7 @@ pub fn list(args: &CodecList) -> Result<()> {
         }
         false => {
             let (header, records) = read::list(&mut source.open()?).map_err(named)?;
+            let records = records.into_iter().map(|record| (record, None)).collect();
             let built_in = built_in_name(|identity| identity == header.identity)?;
             (header.identity.to_string(), records, built_in)
         }
@@ -495,11 +496,12 @@ pub fn list(args: &CodecList) -> Result<()> {
         also.extend(kinds.map(|kind| kind.into_owned()));
         also
     };
+    let tiles = |side: Option<usize>| side.map_or(String::new(), |side| format!("{side}×{side}"));
     if args.json {
-        let image = |r: &Record| {
+        let image = |(r, side): &(Record, Option<usize>)| {
             json!({
                 "name": r.name.to_string_lossy(), "width": r.width, "height": r.height, "channels": r.channels,
-                "alpha": r.alpha, "coding": coding(r), "also": also(r),
+                "alpha": r.alpha, "coding": coding(r), "tile": side, "also": also(r),
             })
         };
         let images: Vec<_> = records.iter().map(image).collect();
@@ -509,7 +511,7 @@ pub fn list(args: &CodecList) -> Result<()> {
         terminal::json(&told);
         return Ok(());
     }
-    let row = |record: &Record| {
+    let row = |(record, side): &(Record, Option<usize>)| {
         let colours = match (record.channels, record.alpha) {
             (1, false) => "grey",
             (1, true) => "grey, alpha",
@@ -521,11 +523,18 @@ pub fn list(args: &CodecList) -> Result<()> {
             format!("{}×{}", record.width, record.height),
             colours.into(),
             coding(record),
+            tiles(*side),
             also(record).join(" "),
         ]
     };
-    let rows: Vec<Vec<String>> = records.iter().map(row).collect();
-    table(&["image", "pixels", "samples", "coded by", "with"], &rows);
+    let mut rows: Vec<Vec<String>> = records.iter().map(row).collect();
+    let mut titles = vec!["image", "pixels", "samples", "coded by", "tiles", "with"];
+    // Files without loss have none, and those from before version 5 do not say.
+    if records.iter().all(|(_, side)| side.is_none()) {
+        titles.remove(4);
+        rows.iter_mut().for_each(|row| drop(row.remove(4)));
+    }
+    table(&titles, &rows);
     let loss = if lossy { "with" } else { "without" };
     line(format!(
         "{} {loss} loss in {}, model {}{model}",

@@ -8,6 +8,7 @@ use crate::terminal::{self, STOPPING, bar, line, table, watch_for_interrupts};
 use rrvq::cluster::Cluster;
 use rrvq::{Result, Trained, interrupt};
 use rrvq_codec::CodingModel;
+use rrvq_codec::lossy::Tiles;
 use rrvq_study::compare::{
     Comparison, Contest, LeftOut, Prefix, Row, Verdict, figure, pages, quality, source,
 };
@@ -24,6 +25,8 @@ fn eval_as(args: &CodecEval, cluster: Option<&Cluster>) -> Result<()> {
         check_free(&dir.join("report.html"))?;
     }
     let trained = Trained::open(&args.run)?;
+    let tiles = args.tile.map_or(Tiles::Suiting, Tiles::Side);
+    tiles.check(&trained.config().model)?;
     let source = source::images(trained.config(), args.data.as_deref(), args.images)?;
     let (mut workers, identity) = trained.workers()?;
     watch_for_interrupts(STOPPING)?;
@@ -35,6 +38,7 @@ fn eval_as(args: &CodecEval, cluster: Option<&Cluster>) -> Result<()> {
         lossless: !args.lossy,
         lossy: !args.lossless,
         search: args.search,
+        tiles,
         watch: &|images| progress.inc(images as u64),
         together: collective.as_deref(),
     };

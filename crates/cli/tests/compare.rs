@@ -43,6 +43,24 @@ fn find<'a>(rows: &'a Value, codec: &str) -> Vec<&'a Value> {
 }
 
 #[test]
+fn tiles_have_the_side_that_is_asked_for() {
+    let scratch = Scratch::new();
+    scratch.trained("run");
+    images(&scratch);
+    let bytes = |tile: &[&str]| {
+        let all = ["run", "images", "--lossy", "--images", "1", "--json"];
+        let told = eval(&scratch, &[&all, tile].concat()).json();
+        let rows = find(&told["lossy"], "rrvq, one file");
+        rows[0]["bytes"].as_u64().unwrap()
+    };
+    assert_ne!(bytes(&[]), bytes(&["--tile", "16"]));
+    eval(&scratch, &["run", "images", "--tile", "33"])
+        .refused(&["tiles of side 33", "choose one of"]);
+    let both = eval(&scratch, &["run", "images", "--tile", "16", "--lossless"]);
+    assert_eq!(both.code, Some(2));
+}
+
+#[test]
 fn codecs_are_compared_on_a_folder() {
     let scratch = Scratch::new();
     scratch.trained("run");

@@ -201,6 +201,7 @@ const COMMANDS: [(&str, &[&str]); 34] = [
             "--lossless",
             "--lossy",
             "--search",
+            "--tile",
             "--out",
             "--json",
         ],

@@ -125,6 +125,15 @@ fn three_qualities_are_built_in() {
     scratch
         .run(&["decompress", "large.rrvq", "-o", "large"])
         .done();
+    let listed = scratch
+        .run(&["codec", "list", "large.rrvq", "--json"])
+        .json();
+    assert_eq!(listed["images"][0]["tile"], 128, "{listed}");
+    let table = scratch.run(&["codec", "list", "large.rrvq"]).done();
+    assert!(
+        table.contains("tiles") && table.contains("128×128"),
+        "{table}"
+    );
     run("x.rrvq", &["--tile", "33"])
         .refused(&["tiles of side 33", "choose one of 16, 32, 64, 128, 256"]);
     for wrong in [["--quality", "best"], ["--quality", "1"]] {

@@ -120,6 +120,9 @@ pub struct CodecEval {
     /// Also a curve of codes chosen for rate and distortion, which takes longer
     #[arg(long)]
     pub search: bool,
+    /// The side of tiles of our files with loss, as `rrvq compress --lossy --tile` [default: what suits each image, as there]
+    #[arg(long, value_name = "N", conflicts_with = "lossless")]
+    pub tile: Option<usize>,
     /// Folder for charts, pictures and a page with all of it
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -31,6 +31,7 @@ pub use write::{Part, Summary, Writer};
 use super::identity::Identity;
 use super::image::Image;
 use super::workers::Workers;
+use rrvq::config::ModelConfig;
 use rrvq::error::{Error, Result};
 use rrvq::limits;
 
@@ -55,6 +56,22 @@ pub enum Tiles {
 }
 
 impl Tiles {
+    /// Whether a model can take them.
+    pub fn check(self, config: &ModelConfig) -> Result<()> {
+        let Tiles::Side(side) = self else {
+            return Ok(());
+        };
+        if layout::positions(config, side).is_some() {
+            return Ok(());
+        }
+        let known: Vec<String> = layout::sides(config).map(|side| side.to_string()).collect();
+        Err(Error::new(format!(
+            "tiles of side {side} do not fit the model, whose images have side {}; choose one of {}",
+            config.size,
+            known.join(", ")
+        )))
+    }
+
     /// The side for an image.
     fn side(self, workers: &Workers, image: &Image) -> usize {
         let config = &workers.model().config;
@@ -136,7 +153,9 @@ pub fn decode(workers: &mut Workers, identity: Identity, file: &[u8]) -> Result<
     }
     // All pictures are held together, so all of them count before the first is shown.
     let pixels = Reader::new(file)?.records()?;
-    let pixels = pixels.iter().map(|record| record.width * record.height);
+    let pixels = pixels
+        .iter()
+        .map(|(record, _)| record.width * record.height);
     limits::check_pixels_in_all(pixels.fold(0, usize::saturating_add)).map_err(Error::new)?;
     let mut images = Vec::new();
     while let Some(outcomes) = reader.segment(workers, &|_| {})? {

@@ -264,11 +264,12 @@ impl<'a> Reader<'a> {
         Ok(Some(segment))
     }
 
-    /// The records of all images, without showing any.
-    pub fn records(mut self) -> Result<Vec<Record>> {
+    /// The records of all images, without showing any, and the side of their tiles where the file says it; before version 5
+    /// it is that of the model's images.
+    pub fn records(mut self) -> Result<Vec<(Record, Option<usize>)>> {
         let mut records = Vec::new();
-        while let Some((_, more)) = self.list()? {
-            records.extend(more);
+        while let Some((side, more)) = self.list()? {
+            records.extend(more.into_iter().map(|record| (record, side)));
         }
         Ok(records)
     }

@@ -12,8 +12,8 @@ use super::super::record::{
 use super::super::workers::Workers;
 use super::choose::Chooser;
 use super::file::{Header, Kind, overhead, put_block};
-use super::layout::{group, positions, sides};
-use super::{Keep, Options, Tiles};
+use super::layout::group;
+use super::{Keep, Options};
 use rrvq::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -132,16 +132,7 @@ impl Writer<'_> {
     fn check_options(&self) -> Result<()> {
         let config = &self.workers.model().config;
         let layers = config.layers();
-        if let Tiles::Side(side) = self.options.tiles
-            && positions(config, side).is_none()
-        {
-            let known: Vec<String> = sides(config).map(|side| side.to_string()).collect();
-            return Err(Error::new(format!(
-                "tiles of side {side} do not fit the model, whose images have side {}; choose one of {}",
-                config.size,
-                known.join(", ")
-            )));
-        }
+        self.options.tiles.check(config)?;
         let positive = |number: f64| number.is_finite() && number > 0.0;
         match (self.options.keep, self.options.bit_worth) {
             (Keep::Drop(dropped), _) if dropped > layers => Err(Error::new(format!(

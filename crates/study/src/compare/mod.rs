@@ -35,6 +35,7 @@ use rrvq::Collective;
 use rrvq::cluster::{Made, shared};
 use rrvq::error::{Error, Result};
 use rrvq::interrupt::{self, Interrupt};
+use rrvq_codec::lossy::Tiles;
 use rrvq_codec::{Identity, Image, Workers};
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
@@ -186,6 +187,8 @@ pub struct Contest<'a> {
     pub lossy: bool,
     /// Also choose codes for rate and distortion.
     pub search: bool,
+    /// Tiles of our lossy files.
+    pub tiles: Tiles,
     /// Told after each image of each codec and setting.
     pub watch: &'a (dyn Fn(usize) + Sync),
     /// Processes that share the rows of the tables.

@@ -167,18 +167,26 @@ fn alone(contest: &mut Contest, images: &[Image], options: &Options) -> Result<P
     Ok(sum)
 }
 
+/// All layers, in tiles of the side that is asked for.
+fn options(contest: &Contest) -> Options {
+    Options {
+        tiles: contest.tiles,
+        ..Options::default()
+    }
+}
+
 /// With loss: a point for each number of layers that are kept, in a file for each image and in one for all.
 pub fn lossy(contest: &mut Contest, images: &[Image]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for few in warming(contest.workers, images) {
-        point(contest, few, &Options::default())?;
+        point(contest, few, &options(contest))?;
     }
     for way in ways(contest.search) {
         for dropped in 0..layers(contest.workers) {
             let options = Options {
                 keep: Keep::Drop(dropped),
                 search: way.search,
-                ..Options::default()
+                ..options(contest)
             };
             let point = match way.alone {
                 true => alone(contest, images, &options)?,
@@ -271,7 +279,7 @@ pub fn prefixes(contest: &mut Contest, images: &[Image]) -> Result<Vec<Prefix>> 
     let (mut errors, mut bytes) = ([0.0; CUTS + 1], [0; CUTS + 1]);
     for image in images {
         let one = std::slice::from_ref(image);
-        let file = lossy::encode(contest.workers, contest.identity, one, &Options::default())?;
+        let file = lossy::encode(contest.workers, contest.identity, one, &options(contest))?;
         for cut in 0..=CUTS {
             let len = file.header + cut * (file.bytes.len() - file.header) / CUTS;
             let mut reader = lossy::Reader::new(&file.bytes[..len])?;
@@ -299,7 +307,7 @@ pub fn prefixes(contest: &mut Contest, images: &[Image]) -> Result<Vec<Prefix>> 
 /// Single files of a few images with all layers, for the figure.
 pub fn shown(contest: &mut Contest, images: &[Image]) -> Result<Vec<Ours>> {
     let one = |image: &Image| {
-        let point = point(contest, std::slice::from_ref(image), &Options::default())?;
+        let point = point(contest, std::slice::from_ref(image), &options(contest))?;
         Ok(Ours {
             bytes: point.size.bytes,
             coded: point.size.bytes - point.size.header.unwrap_or(0),

@@ -12,7 +12,7 @@ use crate::report::with_rows_named;
 use rrvq::Result;
 use rrvq::dataset::Split;
 use rrvq::latent::bits_of_image;
-use rrvq_codec::lossy::Options;
+use rrvq_codec::lossy::{Options, Tiles};
 use rrvq_codec::{CodingModel, Image};
 
 /// Appendix F.
@@ -182,6 +182,7 @@ fn row(trial: &Trial, images: &[Image], said: &str) -> Result<Row> {
         lossless: false,
         lossy: true,
         search: false,
+        tiles: Tiles::Suiting,
         watch: &|_| {},
         together: None,
     };
@@ -199,6 +200,7 @@ fn pictures(trial: &Trial, images: &[Image]) -> Result<pages::Drawn> {
         lossless: false,
         lossy: true,
         search: false,
+        tiles: Tiles::Suiting,
         watch: &|_| {},
         together: None,
     };
