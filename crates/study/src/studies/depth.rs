@@ -150,13 +150,32 @@ impl Study for Depth {
             "Deeper is better.",
             "CIFAR-10: 5 layers 4.65, 32 layers 3.94",
             format!("bits by layers on {data}: {}", told.join(", ")),
-            match bits.windows(2).all(|pair| pair[1] < pair[0] + 0.01) {
-                true => Verdict::below(bits[bits.len() - 1], bits[0], 0.02),
-                // Fewer steps may be all that a deep model lacks.
-                false if bits[bits.len() - 1] > bits[2] => Verdict::NotDecided,
-                false => Verdict::below(bits[bits.len() - 1], bits[0], 0.02),
-            },
+            verdict(&bits),
         );
         Ok(())
+    }
+}
+
+/// Whether bits fall with the number of layers. Where they rise, a deeper model may lack nothing but the steps that its minutes
+/// had no room for: that decides nothing.
+fn verdict(bits: &[f64]) -> Verdict {
+    match bits.is_sorted_by(|fewer, more| *more < fewer + 0.01) {
+        true => Verdict::below(bits[bits.len() - 1], bits[0], 0.02),
+        false => Verdict::NotDecided,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deeper_is_better_only_if_it_is_so_all_the_way() {
+        let falling = [5.82, 5.51, 5.44, 5.04, 4.73, 4.63];
+        assert_eq!(verdict(&falling), Verdict::Holds);
+        // The last is ahead of five layers, and behind half of its own.
+        let rising = [5.88, 5.63, 5.61, 5.28, 5.25, 5.60];
+        assert_eq!(verdict(&rising), Verdict::NotDecided);
+        assert_eq!(verdict(&[5.0, 4.995, 4.99]), Verdict::NotDecided);
     }
 }

@@ -204,7 +204,7 @@ impl Study for Fig3 {
                     "spread in levels and its coarse share, by layer: {}",
                     told.collect::<Vec<_>>().join(", ")
                 ),
-                match top.1.max(bottom.1) < 1.0 {
+                match top.1.min(bottom.1) < 1.0 {
                     true => Verdict::NotDecided,
                     false => Verdict::below(bottom.2, top.2, 0.05),
                 },
