@@ -265,7 +265,7 @@ impl<'a> Source<'a> {
     /// Refuses what is no file of ours at all, of which no part could be had either.
     fn check_kind(&self) -> Result<()> {
         let first = self.first()?;
-        if rrvq_codec::container::is_ours(&first) {
+        if first.starts_with(&rrvq_codec::lossy::file::START) {
             return Ok(());
         }
         let name = match self {
@@ -496,7 +496,6 @@ pub fn list(args: &CodecList) -> Result<()> {
         also.extend(kinds.map(|kind| kind.into_owned()));
         also
     };
-    let tiles = |side: Option<usize>| side.map_or(String::new(), |side| format!("{side}×{side}"));
     if args.json {
         let image = |(r, side): &(Record, Option<usize>)| {
             json!({
@@ -522,19 +521,15 @@ pub fn list(args: &CodecList) -> Result<()> {
             record.name.display().to_string(),
             format!("{}×{}", record.width, record.height),
             colours.into(),
-            coding(record),
-            tiles(*side),
+            match side {
+                Some(side) => format!("{}, tiles of {side}×{side}", coding(record)),
+                None => coding(record),
+            },
             also(record).join(" "),
         ]
     };
-    let mut rows: Vec<Vec<String>> = records.iter().map(row).collect();
-    let mut titles = vec!["image", "pixels", "samples", "coded by", "tiles", "with"];
-    // Files without loss have none, and those from before version 5 do not say.
-    if records.iter().all(|(_, side)| side.is_none()) {
-        titles.remove(4);
-        rows.iter_mut().for_each(|row| drop(row.remove(4)));
-    }
-    table(&titles, &rows);
+    let rows: Vec<Vec<String>> = records.iter().map(row).collect();
+    table(&["image", "pixels", "samples", "coded by", "with"], &rows);
     let loss = if lossy { "with" } else { "without" };
     line(format!(
         "{} {loss} loss in {}, model {}{model}",

@@ -114,7 +114,7 @@ pub fn compress(args: &Compress) -> Result<()> {
     let (which, summary, given) = written?;
     let (name, trained) = &models[which];
     let identity = trained.identity()?;
-    let layers = models[which].1.config().model.layers();
+    let layers = trained.config().model.layers();
     if let (Some(most), Some((_, dropped))) = (args.bits, summary.dropped)
         && dropped == layers
     {

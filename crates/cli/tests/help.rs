@@ -434,3 +434,18 @@ fn shells_and_man_learn_every_command() {
         "{said:?}"
     );
 }
+
+#[test]
+fn the_studies_of_several_seeds_are_named_where_seeds_are() {
+    let help = Scratch::new().run(&["study", "--help"]).done();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let several = rrvq_study::studies::STUDIES.iter().copied();
+    let several = several.filter(|study| study.takes_seeds());
+    let mut named: Vec<&str> = several.map(|study| study.name()).collect();
+    let (_, told) = help.split_once("can have several (").unwrap();
+    let (told, _) = told.split_once(')').unwrap();
+    let mut told: Vec<&str> = told.split(", ").collect();
+    named.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(told, named);
+}

@@ -20,11 +20,6 @@ use rrvq::error::{Error, Result};
 use std::io::{self, Read, Write};
 
 pub const MAGIC: [u8; 8] = *b"\x89RRVQ\r\n\x1a";
-
-/// Whether a file that begins so is one of ours, of whatever version.
-pub fn is_ours(first: &[u8]) -> bool {
-    first.starts_with(&MAGIC[..5])
-}
 /// What is written, and the other one that is read.
 pub const VERSION: u16 = 3;
 const FIRST_VERSION: u16 = 1;

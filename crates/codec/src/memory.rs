@@ -49,16 +49,7 @@ pub fn compress_lossy(
     options: &lossy::Options,
 ) -> Result<Vec<u8>> {
     let (mut workers, identity) = model.workers()?;
-    let mut file = Vec::new();
-    let mut writer = lossy::Writer {
-        workers: &mut workers,
-        identity,
-        options: *options,
-        watch: &|_| {},
-    };
-    let given = images.iter().cloned().map(Ok);
-    writer.write(given, images.len(), &mut file, &mut |_| {})?;
-    Ok(file)
+    Ok(lossy::encode(&mut workers, identity, images, options)?.bytes)
 }
 
 /// The images of a file of either kind. Without a model, the built-in one that the file names is taken.

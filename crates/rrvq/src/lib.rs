@@ -60,6 +60,7 @@ pub mod dataset;
 pub mod error;
 pub mod evaluate;
 pub mod files;
+pub mod fingerprint;
 pub mod image_file;
 pub mod interrupt;
 pub mod latent;

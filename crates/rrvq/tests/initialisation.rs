@@ -102,17 +102,20 @@ impl Watch for Losses {
     }
 }
 
+/// A preset with some settings changed.
+fn changed(preset: &str, settings: &str) -> Config {
+    let mut config = Config::preset(preset).unwrap();
+    let all = settings.split_whitespace();
+    all.for_each(|setting| config.set(setting).unwrap());
+    config
+}
+
 #[test]
 fn fully_connected_models_start_at_batches_of_few_images() {
-    let mut config = Config::preset("mlp-swatches").unwrap();
-    for setting in [
-        "train.warmup=0",
-        "train.steps=5",
-        "train.eval_images=16",
-        "train.early_images=0",
-    ] {
-        config.set(setting).unwrap();
-    }
+    let mut config = changed(
+        "mlp-swatches",
+        "train.warmup=0 train.steps=5 train.eval_images=16 train.early_images=0",
+    );
     let data = Swatches::for_config(&config);
     for (batch, seed) in [1, 2, 3]
         .into_iter()
@@ -131,24 +134,12 @@ fn fully_connected_models_start_at_batches_of_few_images() {
 
 #[test]
 fn gains_of_a_prior_are_found_from_enough_codes() {
-    let mut config = Config::preset("swatches-rvq").unwrap();
-    for setting in [
-        "model.latent=nearest",
-        "model.size=4",
-        "model.maps=[2]",
-        "model.channels=8",
-        "train.steps=100",
-        "train.eval_images=16",
-        "train.early_images=0",
-        "prior.batch=1",
-        "prior.steps=1",
-        "prior.lr=1e-9",
-        "prior.channels=16",
-        "prior.layers=4",
-        "prior.eval_images=16",
-    ] {
-        config.set(setting).unwrap();
-    }
+    let mut config = changed(
+        "swatches-rvq",
+        "model.latent=nearest model.size=4 model.maps=[2] model.channels=8 train.steps=100 train.eval_images=16 \
+         train.early_images=0 prior.batch=1 prior.steps=1 prior.lr=1e-9 prior.channels=16 prior.layers=4 \
+         prior.eval_images=16",
+    );
     let data = Swatches::for_config(&config);
     let folder = tempfile::tempdir().unwrap();
     let options = || TrainOptions {

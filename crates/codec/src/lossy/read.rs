@@ -185,7 +185,6 @@ impl<'a> Reader<'a> {
             return Ok(None);
         };
         let side = side.unwrap_or(config.size);
-        let strange = || Error::new("its images do not fit its model");
         let positions = positions(config, side).ok_or_else(|| {
             let own = config.size;
             Error::new(format!(
@@ -202,7 +201,7 @@ impl<'a> Reader<'a> {
         };
         for record in &segment.records {
             if record.coding > config.layers() || record.channels > config.image_channels {
-                return Err(strange());
+                return Err(Error::new("its images do not fit its model"));
             }
             let tiling = Tiling {
                 width: record.width,

@@ -20,6 +20,7 @@ pub use share::{Made, shared};
 use crate::config::Config;
 use crate::dataset::{Dataset, Split};
 use crate::error::{Error, Result};
+use crate::fingerprint::of_images;
 use rrvq_tensor::{Collective, Device};
 use std::sync::Arc;
 use watch::Watcher;
@@ -139,7 +140,7 @@ fn facts(config: &Config, data: &dyn Dataset, device: &Device) -> Result<String>
     let (device, precision) = (device.name(), device.precision().name());
     let mut text = format!("program version = {version}\ndevice = {device} {precision}\n");
     for split in [Split::Train, config.data.evaluation_split()] {
-        let (count, hash) = (data.len(split), hash(data, split));
+        let (count, hash) = (data.len(split), of_images(data, split, LOOKED_AT));
         text += &format!(
             "images of data set {} ({split}) = {count}, hash {hash:016x}\n",
             data.name()
@@ -154,19 +155,6 @@ fn facts(config: &Config, data: &dyn Dataset, device: &Device) -> Result<String>
         }
     }
     Ok(text)
-}
-
-/// FNV-1a of some images.
-fn hash(data: &dyn Dataset, split: Split) -> u64 {
-    let (len, mut image) = (data.len(split), vec![0; data.shape().iter().product()]);
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for i in 0..LOOKED_AT.min(len) {
-        data.read(split, i * len / LOOKED_AT.min(len), &mut image);
-        for byte in &image {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-    hash
 }
 
 /// The first line in which two processes differ.

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::error::{Error, Remedy, Result};
 use crate::evaluate::{Extent, each_batch};
+use crate::fingerprint::of_weights;
 use crate::latent;
 use crate::model::hierarchy::nats_per_dim;
 use crate::picture::Picture;
@@ -90,14 +91,9 @@ pub fn check_kind(run: &Run, config: &Config) -> Result<()> {
     )))
 }
 
-/// A short word for weights: FNV-1a, 64 bits.
+/// A short word for weights.
 fn fingerprint(weights: &[f32]) -> String {
-    let hash = weights
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, value| {
-            (hash ^ value.to_bits() as u64).wrapping_mul(0x0100_0000_01b3)
-        });
-    format!("{hash:016x}")
+    format!("{:016x}", of_weights(weights))
 }
 
 impl Prior {

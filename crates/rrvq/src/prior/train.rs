@@ -81,6 +81,17 @@ struct PriorTask<'a> {
 }
 
 impl<'a> PriorTask<'a> {
+    /// The codes that gains and biases start by.
+    fn first_codes(&mut self) -> Result<Vec<u32>> {
+        let count = batches_to_start(self.train.batch, self.prior.map.positions());
+        let mut codes = Vec::new();
+        for step in 0..count {
+            let images = self.batches.at(step as u64);
+            codes.extend(self.encoder.bottom(&mut self.fixed, images)?);
+        }
+        Ok(codes)
+    }
+
     fn new(
         config: &Config,
         data: &'a dyn Dataset,
@@ -114,19 +125,6 @@ impl<'a> PriorTask<'a> {
             base,
             eval_codes,
         })
-    }
-}
-
-impl PriorTask<'_> {
-    /// The codes that gains and biases start by.
-    fn first_codes(&mut self) -> Result<Vec<u32>> {
-        let count = batches_to_start(self.train.batch, self.prior.map.positions());
-        let mut codes = Vec::new();
-        for step in 0..count {
-            let images = self.batches.at(step as u64);
-            codes.extend(self.encoder.bottom(&mut self.fixed, images)?);
-        }
-        Ok(codes)
     }
 }
 

@@ -6,15 +6,15 @@
 
 use rrvq::dataset::{Dataset, Split};
 use rrvq::evaluate::EvalRecord;
+use rrvq::fingerprint::{of_images, of_weights};
 use rrvq::{Error, Result, Trained};
 use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "judged.jsonl";
-/// Values and images that stand for all of them.
-const SAMPLED: usize = 4096;
-const IMAGES: usize = 16;
+/// Images of a split that stand for all of them.
+const LOOKED_AT: usize = 16;
 
 /// One evaluation, and what it was of.
 #[derive(Serialize, Deserialize)]
@@ -50,7 +50,10 @@ impl Judged {
         (split, asked): (Split, usize),
         evaluate: impl FnOnce() -> Result<EvalRecord>,
     ) -> Result<EvalRecord> {
-        let (weights, images) = (of_weights(trained.theta()), of_images(data, split));
+        let (weights, images) = (
+            of_weights(trained.theta()),
+            of_images(data, split, LOOKED_AT),
+        );
         let same = |line: &Line| {
             line.found.split == split.to_string()
                 && (line.asked, line.weights, line.data) == (asked, weights, images)
@@ -94,40 +97,12 @@ impl Judged {
     }
 }
 
-/// FNV-1a.
-fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
-    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ byte as u64).wrapping_mul(0x100_0000_01b3)
-    })
-}
-
-/// Evenly spaced places among `len`, at most `most` of them.
-fn spaced(len: usize, most: usize) -> impl Iterator<Item = usize> {
-    let count = len.min(most);
-    (0..count).map(move |i| i * len / count)
-}
-
-fn of_weights(theta: &[f32]) -> u64 {
-    let values = spaced(theta.len(), SAMPLED).flat_map(|at| theta[at].to_le_bytes());
-    hash((theta.len() as u64).to_le_bytes().into_iter().chain(values))
-}
-
-fn of_images(data: &dyn Dataset, split: Split) -> u64 {
-    let len = data.len(split);
-    let mut image = vec![0; data.shape().iter().product()];
-    let mut bytes = (len as u64).to_le_bytes().to_vec();
-    for at in spaced(len, IMAGES) {
-        data.read(split, at, &mut image);
-        bytes.extend_from_slice(&image);
-    }
-    hash(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rrvq::TrainOptions;
     use rrvq::config::Config;
+    use rrvq::train::Silent;
     use std::cell::Cell;
 
     #[test]
@@ -145,8 +120,6 @@ mod tests {
             };
             let mut trainer =
                 rrvq::Trainer::with(&config, data.as_ref(), rrvq::Device::Cpu, options).unwrap();
-            struct Silent;
-            impl rrvq::train::Watch for Silent {}
             trainer.run(&mut Silent).unwrap();
             drop(trainer);
             (Trained::open(&out).unwrap(), data)

@@ -549,12 +549,10 @@ mod tests {
 
     #[test]
     fn a_model_that_diverges_is_tried_at_half_the_rate_unless_that_is_a_result() {
-        struct Silent;
-        impl rrvq::train::Watch for Silent {}
         struct Quiet;
         impl super::super::Follow for Quiet {
             fn training(&mut self, _run: &str) -> Box<dyn rrvq::train::Watch> {
-                Box::new(Silent)
+                Box::new(rrvq::train::Silent)
             }
             fn side_by_side(&mut self, _jobs: &[PathBuf], _at_a_time: usize) -> Result<()> {
                 Ok(())

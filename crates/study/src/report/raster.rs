@@ -143,11 +143,7 @@ fn in_latin(text: &str) -> String {
 pub fn with_rows_named(picture: &Picture, names: &[String]) -> Result<Picture> {
     let [height, width, channels] = picture.shape();
     let row = height as f64 / names.len().max(1) as f64;
-    // Below ten pixels no font can be read, and names would run into each other.
-    let font = match row {
-        r if r >= 40.0 => &FONT_10X20,
-        _ => &FONT_6X10,
-    };
+    let font = if row >= 40.0 { &FONT_10X20 } else { &FONT_6X10 };
     let letter = font.character_size.width;
     let longest = names.iter().map(|name| in_latin(name).chars().count());
     let margin = letter * longest.max().unwrap_or(0) as u32 + 2 * letter;

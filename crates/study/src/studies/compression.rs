@@ -13,7 +13,7 @@ use rrvq::Result;
 use rrvq::dataset::Split;
 use rrvq::latent::bits_of_image;
 use rrvq_codec::lossy::{Options, Tiles};
-use rrvq_codec::{CodingModel, Image};
+use rrvq_codec::{CodingModel, Identity, Image, Workers};
 
 /// Appendix F.
 pub struct Compression;
@@ -172,11 +172,10 @@ fn ahead(ours: &[Point], theirs: &[Point]) -> (Verdict, String) {
     (verdict, told.join("; "))
 }
 
-/// Writes the images with a model's likeliest codes, in one file.
-fn row(trial: &Trial, images: &[Image], said: &str) -> Result<Row> {
-    let (mut workers, identity) = trial.trained.workers()?;
-    let mut contest = Contest {
-        workers: &mut workers,
+/// Our files with loss, as they are written by default.
+fn contest<'a>(workers: &'a mut Workers, identity: Identity, images: &'a [Image]) -> Contest<'a> {
+    Contest {
+        workers,
         identity,
         images,
         lossless: false,
@@ -185,7 +184,13 @@ fn row(trial: &Trial, images: &[Image], said: &str) -> Result<Row> {
         tiles: Tiles::Suiting,
         watch: &|_| {},
         together: None,
-    };
+    }
+}
+
+/// Writes the images with a model's likeliest codes, in one file.
+fn row(trial: &Trial, images: &[Image], said: &str) -> Result<Row> {
+    let (mut workers, identity) = trial.trained.workers()?;
+    let mut contest = contest(&mut workers, identity, images);
     ours::in_one_file(&mut contest, images, &Options::default(), said.into())
 }
 
@@ -193,17 +198,7 @@ fn row(trial: &Trial, images: &[Image], said: &str) -> Result<Row> {
 fn pictures(trial: &Trial, images: &[Image]) -> Result<pages::Drawn> {
     let (mut workers, identity) = trial.trained.workers()?;
     let few = &images[..images.len().min(figure::COLUMNS)];
-    let mut contest = Contest {
-        workers: &mut workers,
-        identity,
-        images: few,
-        lossless: false,
-        lossy: true,
-        search: false,
-        tiles: Tiles::Suiting,
-        watch: &|_| {},
-        together: None,
-    };
+    let mut contest = contest(&mut workers, identity, few);
     let files = ours::shown(&mut contest, few)?;
     let mut rows = figure::rows(few, &files, "rrvq, a file an image")?;
     let mut names = ["original", "rrvq", "JPEG, file", "JPEG, payload"]

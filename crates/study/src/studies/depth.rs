@@ -1,7 +1,7 @@
 //! "Performance increases as we increase the number of layers": bits against depth at equal cost.
 
 use super::models::with_steps;
-use super::spread::{Spread, from_each_seed};
+use super::spread::{Spread, bits, from_each_seed};
 use crate::framework::{Context, Scale, Section, Study, Verdict, Wanted};
 use crate::report::{Chart, Series};
 use rrvq::Result;
@@ -105,15 +105,12 @@ impl Study for Depth {
         for ((depth, ..), trials) in DEPTHS.iter().zip(trials.chunks(seeds)) {
             let tests = trials.iter().map(|trial| trial.evaluate(split, images));
             let tests = tests.collect::<Result<Vec<EvalRecord>>>()?;
-            let mean = |of: &dyn Fn(&EvalRecord) -> f64| {
-                Spread::of(&tests.iter().map(of).collect::<Vec<f64>>())
-            };
-            let bits = mean(&|test| test.bits_per_dim);
+            let bits = bits(&tests);
             rows.push(vec![
                 depth.to_string(),
                 bits.to_string(),
-                mean(&|test| test.reconstruction).to_string(),
-                mean(&|test| test.kl.iter().sum()).to_string(),
+                Spread::over(&tests, |test| test.reconstruction).to_string(),
+                Spread::over(&tests, |test| test.kl.iter().sum()).to_string(),
                 trials[0].steps().to_string(),
                 trials[0].minutes(),
             ]);

@@ -29,6 +29,18 @@ pub struct Examples {
 }
 
 impl Examples {
+    /// Pixels of square pictures, between −½ and ½.
+    pub fn of_pictures(pictures: &[Picture], labels: Vec<usize>) -> Examples {
+        let [side, _, width] = pictures.first().map_or([1, 1, 1], Picture::shape);
+        let pixels = pictures.iter().flat_map(|picture| picture.pixels());
+        Examples {
+            side,
+            width,
+            values: pixels.map(|&v| v as f32 / 255.0 - 0.5).collect(),
+            labels,
+        }
+    }
+
     fn len(&self) -> usize {
         self.labels.len()
     }
@@ -46,20 +58,6 @@ impl Examples {
             labels[row * CLASSES + self.labels[at]] = 1.0;
         }
         (values, labels)
-    }
-}
-
-impl Examples {
-    /// Pixels of square pictures, between −½ and ½.
-    pub fn of_pictures(pictures: &[Picture], labels: Vec<usize>) -> Examples {
-        let [side, _, width] = pictures.first().map_or([1, 1, 1], Picture::shape);
-        let pixels = pictures.iter().flat_map(|picture| picture.pixels());
-        Examples {
-            side,
-            width,
-            values: pixels.map(|&v| v as f32 / 255.0 - 0.5).collect(),
-            labels,
-        }
     }
 }
 

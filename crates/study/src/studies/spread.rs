@@ -1,6 +1,7 @@
 //! What a model comes to from one seed or from several.
 
 use crate::framework::{Context, Wanted};
+use rrvq::evaluate::EvalRecord;
 use std::fmt;
 
 /// A mean, and how far single values lie from it.
@@ -13,6 +14,11 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// Of a number that each of several runs has.
+    pub fn over<T>(runs: &[T], number: impl Fn(&T) -> f64) -> Spread {
+        Spread::of(&runs.iter().map(number).collect::<Vec<f64>>())
+    }
+
     pub fn of(values: &[f64]) -> Spread {
         let count = values.len();
         let mean = values.iter().sum::<f64>() / count as f64;
@@ -38,6 +44,23 @@ impl fmt::Display for Spread {
         match self.count {
             0 | 1 => Ok(()),
             _ => write!(f, " ± {:.3}", self.deviation),
+        }
+    }
+}
+
+/// Bits per dim of evaluations.
+pub fn bits(records: &[EvalRecord]) -> Spread {
+    Spread::over(records, |record| record.bits_per_dim)
+}
+
+/// Codes chosen by a test image, of how many; the mean of several runs.
+pub fn codes_in_use(records: &[EvalRecord]) -> String {
+    let of_each: Vec<(usize, usize)> = records.iter().filter_map(|r| r.codes_in_use()).collect();
+    match of_each[..] {
+        [] => "–".into(),
+        [(_, all), ..] => {
+            let used: usize = of_each.iter().map(|(used, _)| used).sum();
+            format!("{} of {all}", used / of_each.len())
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Table 1: bits per dim of all systems on all data sets.
 
 use super::models::{continuous, deepest, on_cifar10, one_layer};
-use super::spread::{Spread, from_each_seed};
+use super::spread::{Spread, bits, codes_in_use, from_each_seed};
 use crate::framework::{Context, Scale, Section, Study, Trial, Verdict, Wanted};
 use crate::report::{Chart, Series};
 use rrvq::Result;
@@ -86,18 +86,6 @@ fn curve(name: &str, trial: &Trial) -> Series {
     Series::new(name, points)
 }
 
-/// Codes chosen by a test image, of how many; the mean of several runs.
-pub fn codes_in_use(records: &[EvalRecord]) -> String {
-    let of_each: Vec<(usize, usize)> = records.iter().filter_map(|r| r.codes_in_use()).collect();
-    match of_each[..] {
-        [] => "–".into(),
-        [(_, all), ..] => {
-            let used: usize = of_each.iter().map(|(used, _)| used).sum();
-            format!("{} of {all}", used / of_each.len())
-        }
-    }
-}
-
 impl Study for Table1 {
     fn name(&self) -> &'static str {
         "table1"
@@ -162,10 +150,6 @@ impl Study for Table1 {
                     trials.iter().map(|t| t.evaluate(split, images)).collect()
                 };
                 let (test, train) = (judged(test)?, judged(train)?);
-                let bits = |records: &[EvalRecord]| {
-                    let bits: Vec<f64> = records.iter().map(|r| r.bits_per_dim).collect();
-                    Spread::of(&bits)
-                };
                 table.push(vec![
                     data.to_string(),
                     row.system.to_string(),

@@ -1,9 +1,8 @@
 //! Table 3: the four ablations, with and without keeping codes alive; and the readings of the variances.
 
 use super::models::{ablation, five_layers};
-use super::spread::{Spread, from_each_seed};
-use super::table1::codes_in_use;
-use crate::framework::{Attempt, Context, Scale, Section, Study, Verdict, Wanted};
+use super::spread::{Spread, bits, codes_in_use, from_each_seed};
+use crate::framework::{Attempt, Context, Scale, Section, Study, Trial, Verdict, Wanted};
 use crate::report::{Chart, Series};
 use rrvq::Result;
 use rrvq::dataset::Split;
@@ -93,10 +92,6 @@ fn judged(attempts: &[Attempt], extents: &[(Split, usize)]) -> Result<Found> {
         let records = trials.iter().map(|trial| trial.evaluate(split, images));
         records.collect()
     };
-    let bits = |records: &[EvalRecord]| {
-        let bits: Vec<f64> = records.iter().map(|r| r.bits_per_dim).collect();
-        Spread::of(&bits)
-    };
     let (test, train) = (evaluated(extents[0])?, evaluated(extents[1])?);
     let jumps: Vec<(f64, usize)> = trials.iter().filter_map(|t| jumps(&t.records)).collect();
     let most = jumps.iter().map(|(most, _)| *most).reduce(f64::max);
@@ -104,7 +99,6 @@ fn judged(attempts: &[Attempt], extents: &[(Split, usize)]) -> Result<Found> {
     if stable.0 < stable.1 {
         told += &format!(" ({} of {} diverged)", stable.1 - stable.0, stable.1);
     }
-    let evaluations = first.records.iter().filter_map(Record::evaluation);
     Ok(Found {
         bits: bits(&test),
         cells: vec![
@@ -122,10 +116,16 @@ fn judged(attempts: &[Attempt], extents: &[(Split, usize)]) -> Result<Found> {
             first.steps().to_string(),
         ],
         stable,
-        curve: evaluations
-            .map(|eval| (eval.step as f64, eval.bits_per_dim))
-            .collect(),
+        curve: curve(first),
     })
+}
+
+/// Test bits per dim over the steps of a run, as it was evaluated while it was trained.
+fn curve(trial: &Trial) -> Vec<(f64, f64)> {
+    let evaluations = trial.records.iter().filter_map(Record::evaluation);
+    evaluations
+        .map(|eval| (eval.step as f64, eval.bits_per_dim))
+        .collect()
 }
 
 /// A model from each seed, for each of several models.
