@@ -59,7 +59,7 @@ fn presets_of_the_paper_have_nothing_of_ours() {
 }
 
 /// Settings by the words that first lines have for them; docs/models.md has the same list.
-const WORDS: [(&str, &[&str]); 9] = [
+const WORDS: [(&str, &[&str]); 10] = [
     ("width", &["model.channels"]),
     (
         "depth",
@@ -79,6 +79,7 @@ const WORDS: [(&str, &[&str]); 9] = [
             "train.particles",
         ],
     ),
+    ("optimiser", &["train.optimiser", "train.kernel_lr"]),
     (
         "schedule",
         &[
@@ -95,12 +96,13 @@ const WORDS: [(&str, &[&str]); 9] = [
 ];
 
 /// All of ours limit gradients and average weights, and what is logged changes no result.
-const NOT_NAMED: [&str; 7] = [
+const NOT_NAMED: [&str; 8] = [
     "train.clip",
     "train.skip_norm",
     "train.ema",
     "train.log_every",
     "train.eval_every",
+    "train.eval_images",
     "train.sample_every",
     "train.save_every",
 ];

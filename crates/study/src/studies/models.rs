@@ -12,13 +12,16 @@ const FULL_STEPS_OF_32: usize = 24_000;
 /// Of a model of Figure 1, whose batches are twice as large at the quick scale and which has 32 channels at both.
 const QUICK_STEPS_OF_FIGURE_1: usize = 400;
 const FULL_STEPS_OF_FIGURE_1: usize = 16_000;
-/// What systems of codes have in common at the full scale, so that they differ in themselves alone: the paper's batch, and gradients
-/// that all count the same. Rates and estimators of systems of codes are as good for one as for the other.
-const FULL_SETTINGS: [&str; 4] = [
+/// What systems of codes have in common at the full scale, so that they differ in themselves alone: the paper's batch and optimiser, and
+/// gradients that all count the same. Rates and estimators of systems of codes are as good for one as for the other.
+const FULL_SETTINGS: [&str; 7] = [
     "train.batch=64",
+    "train.optimiser=adamax",
     "train.lr=6e-3",
+    "train.kernel_lr=1",
     "train.clip=5",
     "train.warmup=500",
+    "train.schedule=cosine",
 ];
 const FULL_ESTIMATOR: [&str; 2] = [
     "model.sample=reinmax",
@@ -75,7 +78,9 @@ pub fn deepest(context: &Context<'_>, data: &str) -> Result<Wanted> {
         ("svhn", "l32-svhn", FULL_STEPS_OF_32 / 2),
         ("celeba", "l32-celeba", FULL_STEPS_OF_32 / 2),
     ];
-    of(context, data, "small-l5-cifar10", large)
+    let wanted = of(context, data, "small-l5-cifar10", large)?;
+    let name = wanted.name.clone();
+    wanted.with(&name, context.by_scale(&[], &[], &FULL_ESTIMATOR))
 }
 
 /// One layer of codes with variances of 1 and a uniform prior (rVQ-VAE).
