@@ -51,12 +51,16 @@ number() { # RECORD KEY
 
 # Steps and bits of a run, and the codes in use of each layer.
 standing() { # RUN
-    local trained judged of
+    local trained judged of minutes
     [ -f "$1/log.jsonl" ] || return 0
     trained=$(grep '"kind":"train"' "$1/log.jsonl" | tail -n 1)
     judged=$(grep '"kind":"eval"' "$1/log.jsonl" | tail -n 1)
-    of=$(sed -n '/^\[train\]/,$ s/^steps = //p' "$1/config.toml" | head -n 1)
-    echo "$(basename "$1"): step $(number "$trained" step) of $of, $(number "$trained" images_per_second) images a second," \
+    setting() { sed -n "/^\[train\]/,\$ s/^$2 = //p" "$1/config.toml" | head -n 1; }
+    minutes=$(setting "$1" minutes)
+    of="of $(setting "$1" steps)"
+    # How many steps fit is known at the end.
+    [ "$minutes" = 0.0 ] || of="in $(number "$trained" seconds) s of $minutes minutes"
+    echo "$(basename "$1"): step $(number "$trained" step) $of, $(number "$trained" images_per_second) images a second," \
         "$(number "$trained" bits_per_dim) bits of the batch, gradient $(number "$trained" grad_norm);" \
         "at step $(number "$judged" step) $(number "$judged" bits_per_dim) bits," \
         "codes $(printf '%s' "$judged" | grep -o '"used":[0-9]*' | cut -d : -f 2 | tr '\n' ' ')"
