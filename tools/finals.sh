@@ -5,7 +5,7 @@ set -u
 
 usage() {
     cat <<'TEXT'
-usage: tools/finals.sh start --out DIR [--rrvq PROGRAM] [--flags "FLAGS"] [--share N] NAME FLAGS...
+usage: tools/finals.sh start --out DIR [--rrvq PROGRAM] [--flags "FLAGS"] [--share N] [--priority LEVEL] NAME FLAGS...
        tools/finals.sh stop DIR NAME
        tools/finals.sh look DIR SECONDS [ARCHIVES]
 
@@ -15,6 +15,7 @@ usage: tools/finals.sh start --out DIR [--rrvq PROGRAM] [--flags "FLAGS"] [--sha
     --rrvq PROGRAM  the program [default: rrvq]
     --flags FLAGS flags that training and evaluation have in common, such as "--device cuda --data data/cifar10"
     --share N     under NVIDIA's MPS, at most so many percent of the GPU's processors [default: 100]
+    --priority LEVEL  normal; or low, which under MPS computes where runs of normal priority leave room [default: normal]
   stop            has a run save itself and end; nothing else is made of it
   look            waits until all have ended, at most so many seconds; then says how each run stands
     ARCHIVES      also packs what was said, logs and settings of all runs, into files of at most 15 MiB
@@ -27,12 +28,13 @@ TEXT
 . "$(dirname "${BASH_SOURCE[0]}")/apart.bash"
 
 start() {
-    local out='' rrvq=rrvq flags='' share=100
+    local out='' rrvq=rrvq flags='' share=100 priority=normal
     local others=()
-    options "out rrvq flags share" "$@"
+    options "out rrvq flags share priority" "$@"
     set -- "${others[@]}"
     [ -n "$out" ] || fail "runs need a folder to go to; name it with --out DIR"
     [ $# -gt 1 ] || fail "a run needs a name and flags of rrvq train, such as --preset NAME"
+    [[ $priority == normal || $priority == low ]] || fail "there is no priority $priority; it is normal or low"
     command -v "$rrvq" >/dev/null || fail "there is no program $rrvq; name it with --rrvq"
     local name=$1
     shift
@@ -42,11 +44,12 @@ start() {
     echo "$name" >>"$out/said/started"
     # shellcheck disable=SC2016
     apart '
-        rrvq=$0 out=$1 name=$2 flags=$3 share=$4; shift 4
+        rrvq=$0 out=$1 name=$2 flags=$3 share=$4 priority=$5; shift 5
         run=$out/runs/$name said=$out/said/$name
         # Flags are separated by spaces.
         (
             [ "$share" = 100 ] || export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$share
+            [ "$priority" = normal ] || export CUDA_MPS_CLIENT_PRIORITY=1
             exec $rrvq train $flags --out "$run" "$@"
         ) >"$said.txt" 2>&1 &
         echo $! >"$said.process"
@@ -61,7 +64,7 @@ start() {
             $rrvq reconstruct "$run" $drawn --out "$said-reconstructions.png" >"$said.reconstructions.txt" 2>&1
         fi
         echo "$name exit $code after $(($(date +%s) - $(cat "$out/said/begun"))) s" >>"$out/said/ended"
-    ' "$rrvq" "$out" "$name" "$flags" "$share" "$@"
+    ' "$rrvq" "$out" "$name" "$flags" "$share" "$priority" "$@"
 }
 
 stop() {

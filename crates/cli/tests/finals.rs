@@ -68,6 +68,10 @@ fn finals_are_judged_stopped_and_packed() {
             "there is a run called short",
         ),
         ("start --out out other", "a run needs a name and flags"),
+        (
+            "start --out out --priority high --rrvq true other --preset tiny-swatches",
+            "there is no priority high",
+        ),
         ("begin", "no command begin"),
         ("look nothing 1", "no runs were started"),
     ] {
