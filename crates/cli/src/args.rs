@@ -246,6 +246,10 @@ pub struct Sample {
     /// [default: means, but drawn where the likelihood follows earlier pixels]
     #[arg(long, value_name = "means|drawn", value_parser = pixels)]
     pub pixels: Option<PixelValues>,
+    /// Draw pixels from the larger components of their mixtures alone, of at least P times the largest one's weight: with 0.2
+    /// the spots of colour are gone that rare components leave; 0 draws from all
+    #[arg(long, default_value_t = 0.0, value_name = "P", value_parser = part)]
+    pub min_p: f32,
     /// Draw codes all alike, also where the run has a PixelCNN prior (`rrvq prior`)
     #[arg(long)]
     pub uniform: bool,
@@ -388,6 +392,10 @@ pub struct Decode {
     /// [default: means]
     #[arg(long, value_name = "means|drawn", value_parser = pixels)]
     pub pixels: Option<PixelValues>,
+    /// Draw pixels from the larger components of their mixtures alone, of at least P times the largest one's weight: with 0.2
+    /// the spots of colour are gone that rare components leave; 0 draws from all
+    #[arg(long, default_value_t = 0.0, value_name = "P", value_parser = part)]
+    pub min_p: f32,
     #[command(flatten)]
     pub compute: Compute,
 }
@@ -536,6 +544,14 @@ fn share(text: &str) -> Result<f64, String> {
 /// What is shown of pixels.
 fn pixels(text: &str) -> Result<PixelValues, String> {
     text.parse().map_err(|_| "expected means or drawn".into())
+}
+
+/// A share of something.
+fn part(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
+        _ => Err("expected a number from 0 to 1, such as 0.2".into()),
+    }
 }
 
 /// How much a study may cost.

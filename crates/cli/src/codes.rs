@@ -65,6 +65,7 @@ pub fn decode(args: &args::Decode) -> Result<()> {
         seed: args.seed,
         temperature: args.temperature,
         pixels: args.pixels.or(Some(PixelValues::Means)),
+        min_p: args.min_p,
     };
     let pictures = trained.show(&codes, options)?;
     let size = trained.config().model.size;

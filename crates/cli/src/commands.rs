@@ -251,6 +251,7 @@ fn sample_as(args: &args::Sample, compute: Compute, cluster: Option<&Cluster>) -
         seed: args.seed,
         temperature: args.temperature,
         pixels: args.pixels,
+        min_p: args.min_p,
     };
     if args.uniform && config.model.layers() > 1 {
         return Err(Error::new(format!(

@@ -484,7 +484,7 @@ const _: () = assert!(2 * (REACH as usize) * (CELLS << STEP_BITS) < 1 << 23);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rrvq::likelihood::draw::draw;
+    use rrvq::likelihood::draw::{Draw, draw};
     use rrvq_tensor::rng::{Distribution, Noise, fill};
     use rrvq_tensor::simd::isa;
 
@@ -637,7 +637,12 @@ mod tests {
                     };
                 rest[growths..].iter_mut().for_each(|v| *v = v.abs());
             }
-            let bytes = draw(bins, SIDE, &numbers, 5, round as u64);
+            let how = Draw {
+                seed: 5,
+                batch: round as u64,
+                min_p: 0.0,
+            };
+            let bytes = draw(bins, SIDE, &numbers, how);
             let mut within = vec![0.0; bytes.len()];
             let other = Noise { step: 1, ..noise };
             fill(isa(), other, Distribution::Uniform, 0, &mut within);

@@ -140,6 +140,7 @@ impl Model {
         seed: u64,
         temperature: f32,
         pixels: Option<&str>,
+        min_p: f32,
     ) -> PyResult<Bound<'py, PyArray4<u8>>> {
         let trained = &self.trained;
         let pixels = pixels.map(str::parse).transpose().map_err(told)?;
@@ -147,6 +148,7 @@ impl Model {
             seed,
             temperature,
             pixels,
+            min_p,
         };
         let pictures = compute(py, || match trained.prior()? {
             None => trained.sample(count, options),

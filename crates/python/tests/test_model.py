@@ -56,6 +56,7 @@ def test_samples_depend_on_seed_and_temperature(built_in):
     assert (cold[0] == cold[1]).all()
     drawn = built_in.sample(2, seed=1, pixels="drawn")
     assert (drawn != first).any() and (drawn == built_in.sample(2, seed=1, pixels="drawn")).all()
+    assert (drawn != built_in.sample(2, seed=1, pixels="drawn", min_p=0.5)).any()
 
 
 def test_evaluation_is_that_of_training(trained):
@@ -110,6 +111,7 @@ def test_anything_that_is_an_array_is_taken(trained):
         (lambda m: m.decode([np.full((1, 2, 2), 2**40)]), "beyond 32 bits"),
         (lambda m: m.decode([np.zeros((2, 4, 4), int), np.zeros((1, 2, 2), int)]), "expected [2, side, side]"),
         (lambda m: m.sample(0), "n=0; expected a whole number of at least 1"),
+        (lambda m: m.sample(1, min_p=2), "min_p=2; expected a number from 0 to 1"),
         (lambda m: m.sample(1, pixels="modes"), '"modes" cannot be shown of pixels; expected "means" or "drawn"'),
         (lambda m: m.sample(2.5), "n=2.5; expected a whole number"),
         (lambda m: m.sample(1, seed=-1), "seed=-1; expected a whole number"),

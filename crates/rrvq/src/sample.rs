@@ -3,7 +3,7 @@
 use crate::cluster::shared;
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::likelihood::draw::draw;
+use crate::likelihood::draw::{Draw, draw};
 use crate::likelihood::{self, PixelValues};
 use crate::picture::Picture;
 use crate::programs::{Inference, Model, Sampler};
@@ -46,7 +46,12 @@ pub(crate) fn bytes_of(
         )));
     };
     let side = model.config.size;
-    Ok(draw(bins, side, values, options.seed, batch))
+    let how = Draw {
+        seed: options.seed,
+        batch,
+        min_p: options.min_p,
+    };
+    Ok(draw(bins, side, values, how))
 }
 
 /// Means of pixels, 0 … 255, of a batch of images as pictures.

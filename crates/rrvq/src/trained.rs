@@ -65,6 +65,9 @@ pub struct SampleOptions {
     pub temperature: f32,
     /// What is shown of pixels; none for what suits the likelihood ([`Likelihood::shows`](crate::likelihood::Likelihood::shows)).
     pub pixels: Option<PixelValues>,
+    /// Where pixels are drawn from mixtures: components whose weight is below this share of the largest are left out; 0
+    /// leaves out none, and is what the model says.
+    pub min_p: f32,
 }
 
 impl SampleOptions {
@@ -79,6 +82,7 @@ const MOST_LIKELY: SampleOptions = SampleOptions {
     seed: 0,
     temperature: 0.0,
     pixels: Some(PixelValues::Means),
+    min_p: 0.0,
 };
 
 impl Default for SampleOptions {
@@ -87,6 +91,7 @@ impl Default for SampleOptions {
             seed: 0,
             temperature: 1.0,
             pixels: None,
+            min_p: 0.0,
         }
     }
 }
@@ -540,6 +545,7 @@ mod tests {
                 seed,
                 temperature: 0.0,
                 pixels: Some(pixels),
+                min_p: 0.0,
             };
             let means = model.sample(1, options(0, PixelValues::Means)).unwrap();
             let drawn = |seed| model.sample(64, options(seed, PixelValues::Drawn)).unwrap();

@@ -179,13 +179,14 @@ class Model:
         return self.native.complete(code_maps(codes), seed, check_temperature(temperature))
 
     def sample(
-        self, n: int, seed: int = 0, temperature: float = 1.0, pixels: Optional[str] = None
+        self, n: int, seed: int = 0, temperature: float = 1.0, pixels: Optional[str] = None, min_p: float = 0.0
     ) -> NDArray[np.uint8]:
         """`n` images from the prior; from the PixelCNN where the model's run has one.
 
         The same seed gives the same images, on every machine. A temperature of 1 samples the prior as it is, 0 takes
         its most likely codes. Pixels are "means" of their distributions or "drawn" from them; drawn
-        without being asked for where the model's likelihood follows earlier pixels.
+        without being asked for where the model's likelihood follows earlier pixels; `min_p` leaves out components of
+        a pixel's mixture whose weight is below that share of the largest.
 
         >>> import rrvq
         >>> images = rrvq.load("tiles-2").sample(4, seed=7, temperature=0.8)
@@ -193,7 +194,9 @@ class Model:
         ((4, 32, 32, 3), 'uint8')
         """
         n, seed = check_whole("n", n, 1), check_whole("seed", seed, 0)
-        return self.native.sample(n, seed, check_temperature(temperature), pixels)
+        if not 0 <= min_p <= 1:
+            raise Error(f"min_p={min_p}; expected a number from 0 to 1, such as 0.2")
+        return self.native.sample(n, seed, check_temperature(temperature), pixels, min_p)
 
     def interpolate(self, first: Any, second: Any, n: int = 8, fill: bool = False) -> NDArray[np.uint8]:
         """`n` images from one image to another, both ends included, through their codes.

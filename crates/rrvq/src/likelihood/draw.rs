@@ -10,9 +10,19 @@ use crate::streams;
 use rrvq_tensor::rng::{Distribution, Noise, fill};
 use rrvq_tensor::simd::isa;
 
-/// Bytes of images drawn from the numbers of their pixels ([`super::Pixels::numbers`]), `side` pixels a row. `seed` and
-/// `batch` settle the noise, so that no two batches share any.
-pub fn draw(bins: Bins, side: usize, numbers: &[f32], seed: u64, batch: u64) -> Vec<u8> {
+/// How pixels are drawn: those of no two batches share any noise.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw {
+    /// Seed of the noise.
+    pub seed: u64,
+    /// Number of the batch.
+    pub batch: u64,
+    /// Components whose weight is below this share of the pixel's largest are not chosen.
+    pub min_p: f32,
+}
+
+/// Bytes of images drawn from the numbers of their pixels ([`super::Pixels::numbers`]), `side` pixels a row.
+pub fn draw(bins: Bins, side: usize, numbers: &[f32], how: Draw) -> Vec<u8> {
     let pixels = side * side;
     let bytes = pixels * bins.channels;
     let images = numbers.chunks_exact(pixels * bins.numbers());
@@ -20,15 +30,16 @@ pub fn draw(bins: Bins, side: usize, numbers: &[f32], seed: u64, batch: u64) -> 
     let mut canvas = Canvas {
         bins,
         side,
+        min_p: how.min_p,
         choices: vec![0.0; pixels],
         spreads: vec![0.0; 2 * bytes],
         errors: vec![[0.0; 2]; if bins.neighbours > 0 { bytes } else { 0 }],
     };
     for (i, (numbers, out)) in images.zip(out.chunks_exact_mut(bytes)).enumerate() {
         let noise = |stream| Noise {
-            seed,
+            seed: how.seed,
             stream,
-            step: batch,
+            step: how.batch,
         };
         let take = |stream, what, values: &mut [f32]| {
             let first = (i * values.len()) as u64;
@@ -46,6 +57,7 @@ pub fn draw(bins: Bins, side: usize, numbers: &[f32], seed: u64, batch: u64) -> 
 struct Canvas {
     bins: Bins,
     side: usize,
+    min_p: f32,
     /// Of each pixel, in (0, 1): which component it chooses.
     choices: Vec<f32>,
     /// Two Gumbel variables for each value; their difference is logistic.
@@ -61,7 +73,7 @@ impl Canvas {
         let each = per_pixel.zip(out.chunks_exact_mut(channels));
         for (pixel, (numbers, bytes)) in each.enumerate() {
             let own = Own { bins, numbers };
-            let component = own.chosen(self.choices[pixel]);
+            let component = own.chosen(self.choices[pixel], self.min_p);
             for channel in 0..channels {
                 let at = pixel * channels + channel;
                 let (shift, narrowing) = self.heard(&own, pixel, channel);
@@ -123,17 +135,21 @@ impl Own<'_> {
         self.number(1 + self.bins.channels + channel, component)
     }
 
-    /// The component in which a share of all weights ends.
-    fn chosen(&self, share: f32) -> usize {
-        let all: f32 = (0..self.bins.components).map(|k| self.weight(k)).sum();
-        let mut left = share * all;
-        for k in 0..self.bins.components {
-            left -= self.weight(k);
+    /// The component in which a share of the weights ends, of those that are at least `min_p` times the largest.
+    fn chosen(&self, share: f32, min_p: f32) -> usize {
+        let weights = (0..self.bins.components).map(|k| self.weight(k));
+        let least = min_p * weights.clone().fold(0.0, f32::max);
+        let weights = weights.map(|weight| if weight < least { 0.0 } else { weight });
+        let mut left = share * weights.clone().sum::<f32>();
+        let mut last = 0;
+        for (k, weight) in weights.enumerate().filter(|(_, weight)| *weight > 0.0) {
+            left -= weight;
+            last = k;
             if left < 0.0 {
-                return k;
+                break;
             }
         }
-        self.bins.components - 1
+        last
     }
 
     /// The mean of a channel, given the bytes of the channels before it.
@@ -169,5 +185,39 @@ impl Own<'_> {
         let error = self.value(byte) - expected.clamp(-causal::BORDER, causal::BORDER);
         let size = error.abs() / scale;
         [error, size / (1.0 + size / causal::LARGEST)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Grey pixels whose narrow components lie far apart: a large one, a small one, and one that nothing has.
+    #[test]
+    fn small_components_are_left_out_where_that_is_asked_for() {
+        const SIDE: usize = 64;
+        let bins = Bins {
+            channels: 1,
+            components: 3,
+            coefficients: false,
+            width: 1.0 / 128.0,
+            neighbours: 0,
+        };
+        let pixel = [[0.9, 0.1, 0.0], [-0.5, 0.5, 0.0], [1e4; 3]].concat();
+        assert_eq!(pixel.len(), bins.numbers());
+        let numbers = pixel.repeat(SIDE * SIDE);
+        let (seed, batch) = (3, 0);
+        let high = |min_p| {
+            let bytes = draw(bins, SIDE, &numbers, Draw { seed, batch, min_p });
+            assert!(bytes.iter().all(|byte| [63, 64, 191, 192].contains(byte)));
+            bytes.iter().filter(|byte| **byte > 128).count() as f64 / bytes.len() as f64
+        };
+        for all in [0.0, 0.1] {
+            // Six standard deviations of 4,096 draws.
+            assert!((high(all) - 0.1).abs() < 0.03, "{}", high(all));
+        }
+        for large in [0.2, 1.0] {
+            assert_eq!(high(large), 0.0);
+        }
     }
 }

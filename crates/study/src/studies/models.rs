@@ -27,6 +27,18 @@ const FULL_ESTIMATOR: [&str; 2] = [
     "model.sample=reinmax",
     "model.temperature={start=2,end=1.1}",
 ];
+/// What 32 layers of codes and of Gaussians have in common at the full scale: by AdaMax both take days (docs/experiments/muon.md).
+const FULL_SETTINGS_OF_32: [&str; 7] = [
+    "train.optimiser=muon",
+    "train.lr=9.6e-2",
+    "train.kernel_lr=0.5",
+    "train.beta2=0.999",
+    "train.clip=200",
+    "train.skip_norm=3000",
+    "train.schedule=linear",
+];
+/// Long runs of 32 layers lose codes at temperatures near 1 (docs/experiments/temperature.md).
+const FULL_TEMPERATURE_OF_32: &str = "model.temperature={start=2,end=1.25}";
 
 /// A model with its steps at both scales, and what is common at the full one.
 pub fn with_steps(
@@ -78,9 +90,16 @@ pub fn deepest(context: &Context<'_>, data: &str) -> Result<Wanted> {
         ("svhn", "l32-svhn", FULL_STEPS_OF_32 / 2),
         ("celeba", "l32-celeba", FULL_STEPS_OF_32 / 2),
     ];
-    let wanted = of(context, data, "small-l5-cifar10", large)?;
+    let wanted = of_32(context, of(context, data, "small-l5-cifar10", large)?)?;
     let name = wanted.name.clone();
-    wanted.with(&name, context.by_scale(&[], &[], &FULL_ESTIMATOR))
+    let own = [FULL_ESTIMATOR[0], FULL_TEMPERATURE_OF_32];
+    wanted.with(&name, context.by_scale(&[], &[], &own))
+}
+
+/// With what models of 32 layers have in common at the full scale.
+fn of_32(context: &Context<'_>, wanted: Wanted) -> Result<Wanted> {
+    let name = wanted.name.clone();
+    wanted.with(&name, context.by_scale(&[], &[], &FULL_SETTINGS_OF_32))
 }
 
 /// One layer of codes with variances of 1 and a uniform prior (rVQ-VAE).
@@ -102,10 +121,7 @@ pub fn continuous(context: &Context<'_>, data: &str) -> Result<Wanted> {
         ("svhn", "spatial32-svhn", FULL_STEPS_OF_32 / 2),
         ("celeba", "spatial32-celeba", FULL_STEPS_OF_32 / 2),
     ];
-    let wanted = of(context, data, "small-spatial-cifar10", large)?;
-    let name = wanted.name.clone();
-    // Norms of its gradients of up to 560 are usual; with all cut to 5, bits on SVHN were 1.8 above those of codes.
-    wanted.with(&name, context.by_scale(&[], &[], &["train.clip=200"]))
+    of_32(context, of(context, data, "small-spatial-cifar10", large)?)
 }
 
 /// Figure 1's one-layer models as the paper describes them: "rvq" or "spatial".
