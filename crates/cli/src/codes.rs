@@ -1,7 +1,7 @@
 //! `rrvq codes` and `rrvq decode`: images to integer maps and back. `rrvq models`: what is built in.
 
 use crate::args;
-use crate::commands::{check_temperature, columns, open_data, save_sheet};
+use crate::commands::{check_min_p, check_temperature, columns, open_data, save_sheet};
 use crate::output::check_free;
 use crate::terminal::{bar, line, note};
 use rrvq::models;
@@ -67,6 +67,7 @@ pub fn decode(args: &args::Decode) -> Result<()> {
         pixels: args.pixels.or(Some(PixelValues::Means)),
         min_p: args.min_p,
     };
+    check_min_p(&options, &trained)?;
     let pictures = trained.show(&codes, options)?;
     let size = trained.config().model.size;
     if args.out.extension().is_some_and(|e| e == "png") {

@@ -253,6 +253,7 @@ fn sample_as(args: &args::Sample, compute: Compute, cluster: Option<&Cluster>) -
         pixels: args.pixels,
         min_p: args.min_p,
     };
+    check_min_p(&options, &trained)?;
     if args.uniform && config.model.layers() > 1 {
         return Err(Error::new(format!(
             "--uniform is for one layer of codes with a PixelCNN prior, but {} has {} layers with a learnt prior; leave it out",
@@ -333,6 +334,18 @@ fn redrawn(
 /// About as many columns as rows, at most sixteen.
 pub fn columns(count: usize) -> usize {
     ((count as f64).sqrt().ceil() as usize).clamp(1, 16)
+}
+
+/// Refuses to choose what pixels are drawn from where none are drawn.
+pub fn check_min_p(options: &SampleOptions, trained: &Trained) -> Result<()> {
+    let shown = options.shown(&trained.config().model);
+    match options.min_p > 0.0 && shown == PixelValues::Means {
+        false => Ok(()),
+        true => Err(Error::new(format!(
+            "--min-p {} is for pixels that are drawn, and here their means are shown; give --pixels drawn too",
+            options.min_p
+        ))),
+    }
 }
 
 /// Refuses what is no temperature of a prior.

@@ -175,6 +175,21 @@ fn pixels_are_drawn_where_asked_for() {
         decode("shown.png", &[]),
         decode("noisy.png", &["--pixels", "drawn"])
     );
+    // Of mixtures rare components can be left out.
+    let tile = |out: &str, more: &[&str]| {
+        let args = ["sample", "tiles-2", "--count", "1", "--out", out];
+        scratch.run(&[&args[..], more].concat())
+    };
+    for (out, more) in [("all.png", &[][..]), ("large.png", &["--min-p", "0.5"])] {
+        tile(out, &[&["--pixels", "drawn"], more].concat()).done();
+    }
+    assert_ne!(scratch.read("all.png"), scratch.read("large.png"));
+    tile("x.png", &["--min-p", "0.5"]).refused(&["--min-p 0.5", "--pixels drawn"]);
+    let said = tile("x.png", &["--pixels", "drawn", "--min-p", "2"]);
+    assert!(
+        said.code == Some(2) && said.err.contains("from 0 to 1"),
+        "{said:?}"
+    );
 }
 
 #[test]
